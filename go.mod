@@ -1,0 +1,3 @@
+module github.com/warmcache/warmcache
+
+go 1.26.0

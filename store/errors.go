@@ -1,0 +1,33 @@
+package store
+
+import "errors"
+
+var (
+	// ErrNotFound means that the key is not in the collection. It is never
+	// returned for a key whose record could not be read.
+	ErrNotFound = errors.New("not found")
+
+	// ErrCorrupt means that stored bytes are not what was written: a checksum
+	// or the structure of the file does not hold. Nothing that was read may be
+	// used; list from the API server instead.
+	ErrCorrupt = errors.New("stored data is damaged")
+
+	// ErrLocked means that another process holds the file. The wrapping error
+	// names the owner as far as it is known.
+	ErrLocked = errors.New("file is in use by another process")
+
+	// ErrNewerFormat means that the file was written by a newer version of
+	// this library. It is left untouched; use that version or another file.
+	ErrNewerFormat = errors.New("file has a newer format than this version knows")
+
+	// ErrInUse means that the identity is already open in this process. Two
+	// informers of one identity would overwrite each other's state.
+	ErrInUse = errors.New("an informer with this identity is already open")
+
+	// ErrClosed is returned by every operation on a closed store or collection.
+	// An informer goes on from memory.
+	ErrClosed = errors.New("store is closed")
+
+	// ErrReadOnly is returned by writes to a store opened read-only.
+	ErrReadOnly = errors.New("store is read-only")
+)

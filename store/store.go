@@ -1,0 +1,241 @@
+// Package store is the contract between an informer and the engine that keeps
+// its objects: opaque records by key, secondary index entries, a header with
+// the resourceVersion they belong to, and the records of departed objects.
+//
+// It holds no engine. The bbolt engine is in store/bolt; store/storetest has the
+// conformance suite that every engine passes and a model engine in memory.
+//
+// What every engine guarantees:
+//
+//   - A Batch is atomic: objects, index entries, departed records and header
+//     become visible together, and durable together. After a crash the file
+//     holds all of a batch or nothing of it, and every batch before it.
+//   - Apply is visible at once: a View that starts after Apply returned sees it,
+//     although it may become durable only with a later commit.
+//   - A View is one consistent snapshot, whatever is applied meanwhile.
+//   - Keys are ordered by their bytes.
+//   - A read that fails is an error, never an absence.
+//
+// Engines do not decode records. They rely on one thing only: a record ends in
+// the checksum that Seal appends.
+package store
+
+import (
+	"context"
+	"time"
+)
+
+// Store is one open file (or its equivalent) with the collections of many
+// informers. All methods are safe for concurrent use.
+type Store interface {
+	// Collection opens the collection of id, empty if there is none yet. It
+	// returns an error wrapping ErrInUse while another Collection with this
+	// identity is open, ErrInvalidIdentity, or ErrClosed.
+	Collection(id Identity) (Collection, error)
+
+	// Informers describes every collection in the file, ordered by identity.
+	Informers() ([]Info, error)
+
+	// Forget removes a collection and all that belongs to it, durably. It
+	// returns an error wrapping ErrInUse if the collection is open and
+	// ErrNotFound if it does not exist.
+	Forget(id Identity) error
+
+	// Close makes everything applied durable, as far as the disk allows, and
+	// releases the file. Collections still open return ErrClosed from then on.
+	// Further calls return nil. The error says what could not be made durable.
+	Close() error
+}
+
+// Collection is what one informer owns. All methods are safe for concurrent
+// use; only one goroutine is expected to call Apply.
+type Collection interface {
+	// Identity returns the identity the collection was opened with.
+	Identity() Identity
+
+	// View calls fn with a snapshot of everything applied so far and returns
+	// its error. The Tx, and every byte slice it hands out, is valid only until
+	// fn returns. fn must be short and must not call user code, Apply, Flush
+	// or another View: an engine may block its writer for that long. A panic
+	// that damage in the file causes is returned as an error wrapping
+	// ErrCorrupt.
+	View(fn func(Tx) error) error
+
+	// Apply makes b visible and schedules its commit. The collection takes
+	// ownership of the slices in b. A disk that is full or failing does not
+	// make Apply fail: the engine keeps the batch, retries, and says so in
+	// Durability. Errors: ErrClosed, ErrReadOnly, ErrCorrupt when the file was
+	// found damaged while open.
+	Apply(b Batch) error
+
+	// Flush waits until everything applied before the call is durable, the
+	// context ends, or a commit fails, and returns that commit's error.
+	Flush(ctx context.Context) error
+
+	// Durability says what has reached the disk.
+	Durability() Durability
+
+	// Close flushes and releases the identity, so that it can be opened again.
+	// Further calls return nil.
+	Close() error
+}
+
+// Tx reads one snapshot of a collection. It is not safe for concurrent use.
+// Callbacks return false to stop; stopping is not an error.
+type Tx interface {
+	// Header returns the header, or ErrNotFound for a collection that has
+	// never been written.
+	Header() (Header, error)
+
+	// Totals returns count, bytes and sum of the stored objects as of the last
+	// commit. They equal what a Scan finds when nothing is waiting for a
+	// commit.
+	Totals() (Totals, error)
+
+	// Get returns the record of key or ErrNotFound.
+	Get(key string) ([]byte, error)
+
+	// Scan calls fn for every object whose key is >= from, in key order.
+	Scan(from string, fn func(key, value []byte) bool) error
+
+	// IndexKeys calls fn, in key order, for every key >= from that has the
+	// given value in the named index. An index never written is empty.
+	IndexKeys(name, value, from string, fn func(key []byte) bool) error
+
+	// IndexValues calls fn once for every value >= from of the named index
+	// that has at least one key, in the byte order of the values.
+	IndexValues(name, from string, fn func(value []byte) bool) error
+
+	// Departed calls fn for every departed record, ordered by key and UID.
+	Departed(fn func(Departed) bool) error
+}
+
+// Batch is a set of changes that take effect together. Clear and DropIndices
+// come before Ops.
+type Batch struct {
+	// Clear removes all objects, index entries and departed records first. The
+	// header goes too unless Header is set.
+	Clear bool
+	// DropIndices empties these indices first.
+	DropIndices []string
+	// Ops are applied in order; a later one for the same key wins.
+	Ops []Op
+	// Departed changes records that Op.Depart has made.
+	Departed []DepartedOp
+	// Header replaces the header unless it is nil.
+	Header *Header
+}
+
+// Op writes or deletes one object.
+type Op struct {
+	// Key is the object's key, "namespace/name" or "name".
+	Key string
+	// Value is the sealed record, or nil to delete the object. Deleting an
+	// absent key is not an error.
+	Value []byte
+	// Depart, if not empty, is the UID of the object that Key holds before this
+	// op: its record is kept as a departed record of (Key, Depart), with no
+	// attempts, replacing an earlier one. Nothing is kept if Key is absent.
+	Depart string
+	// Index lists the changes of index entries. Adding an entry that exists or
+	// removing one that does not is not an error.
+	Index []IndexChange
+}
+
+// IndexChange moves one key from some values of an index to others.
+type IndexChange struct {
+	Name        string
+	Remove, Add []string
+}
+
+// DepartedOp changes or removes one departed record. One that does not exist is
+// skipped.
+type DepartedOp struct {
+	Key, UID string
+	// Remove deletes the record; otherwise Attempts is set.
+	Remove   bool
+	Attempts int
+}
+
+// Departed is the last stored record of an object that was deleted or found
+// gone, kept so that a restart can deliver the delete (again).
+type Departed struct {
+	Key, UID string
+	// Since is when the record was made, in UTC, by the clock of that process.
+	Since time.Time
+	// Attempts counts deliveries that have begun and are not known to have
+	// ended.
+	Attempts int
+	// Value is the sealed record. It is valid as long as the Tx.
+	Value []byte
+}
+
+// Header is what is known about a collection as a whole.
+type Header struct {
+	// RV is the resourceVersion that the stored objects reflect: everything up
+	// to it has been applied. Empty if it is not known.
+	RV string
+	// Complete is false while a list is being written. An incomplete
+	// collection is never resumed from; its objects still count as known.
+	Complete bool
+	// Fingerprint identifies codec, Go type, transform and selectors of the
+	// records. Records with another fingerprint must not be served.
+	Fingerprint string
+	// Cluster identifies the cluster that the objects come from, empty if it
+	// is not known.
+	Cluster string
+	// Indices maps the name of each stored index to the fingerprint of its
+	// index function. An index that is not listed must not be read.
+	Indices map[string]string
+	// Contact is when the API server last confirmed RV, in UTC.
+	Contact time.Time
+	// NoBookmarks is set when the server was seen not to send bookmarks for
+	// this resource, so that waiting for one is pointless.
+	NoBookmarks bool
+}
+
+// Totals describe the objects of a collection.
+type Totals struct {
+	// Count is the number of objects, Bytes the size of their records.
+	Count, Bytes int64
+	// Sum is the wrapping sum of Sum over all records.
+	Sum uint64
+}
+
+// Add adds the record of key to t.
+func (t *Totals) Add(key string, value []byte) {
+	t.Count++
+	t.Bytes += int64(len(value))
+	t.Sum += Sum(key, value)
+}
+
+// Remove takes the record of key out of t.
+func (t *Totals) Remove(key string, value []byte) {
+	t.Count--
+	t.Bytes -= int64(len(value))
+	t.Sum -= Sum(key, value)
+}
+
+// Info describes a collection in a file, as of its last commit.
+type Info struct {
+	Identity Identity
+	Header   Header
+	Totals   Totals
+	// Departed is the number of departed records.
+	Departed int64
+	// InUse says whether the collection is open in this process.
+	InUse bool
+}
+
+// Durability says how far the disk is behind memory.
+type Durability struct {
+	// RV is the resourceVersion of the last commit: where a restart would
+	// resume.
+	RV string
+	// Pending is the size in bytes of what waits for a commit.
+	Pending int64
+	// Committed is when the last commit of this store ended; zero if none did.
+	Committed time.Time
+	// Err is why the last commit failed; nil when the disk is healthy.
+	Err error
+}
