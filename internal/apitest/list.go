@@ -17,13 +17,12 @@ import (
 	internalscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// listOptions reads the query as kube-apiserver does: its defaults, its
-// validation, and a name in the path as a field selector.
+// listOptions reads the query with the defaults and the validation of
+// kube-apiserver.
 func (s *Server) listOptions(r *request) (*internalversion.ListOptions, error) {
 	opts := &internalversion.ListOptions{}
 	if err := internalscheme.ParameterCodec.DecodeParameters(r.URL.Query(), metav1.SchemeGroupVersion, opts); err != nil {
@@ -35,9 +34,6 @@ func (s *Server) listOptions(r *request) (*internalversion.ListOptions, error) {
 	}
 	if err := checkFieldSelector(r.table.res, opts.FieldSelector); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
-	}
-	if r.name != "" {
-		opts.FieldSelector = fields.OneTermEqualSelector("metadata.name", r.name)
 	}
 	return opts, nil
 }

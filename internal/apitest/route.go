@@ -63,12 +63,12 @@ func (r *request) resourceVerb() string {
 	switch r.Method {
 	case http.MethodGet:
 		switch {
+		case r.name != "":
+			return "get"
 		case watch == "true" || watch == "1":
 			return "watch"
-		case r.name == "":
-			return "list"
 		}
-		return "get"
+		return "list"
 	case http.MethodPost:
 		return "create"
 	case http.MethodPut:
