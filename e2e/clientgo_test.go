@@ -56,7 +56,14 @@ func TestClientGoInformer_ListsAtStartAndAfterTheServerForgot(t *testing.T) {
 		t.Errorf("read the collection %d times after the server forgot, want twice", n)
 	}
 	got, problems := handled.delivered()
-	if want := (counts{Adds: 51, InitialAdds: 50, Updates: 1, Deletes: 2}); got != want {
+	// The second list was delivered as an update of every object, although the
+	// handler has asked for no resync: client-go takes each new handler for one
+	// that is resyncing, until a first resync check, which then never comes.
+	if got.Updates < 49 {
+		t.Errorf("delivered %d updates, want one per object", got.Updates)
+	}
+	got.Updates = 0
+	if want := (counts{Adds: 51, InitialAdds: 50, Deletes: 2}); got != want {
 		t.Errorf("delivered %+v, want %+v", got, want)
 	}
 	for _, problem := range problems {

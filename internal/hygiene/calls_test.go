@@ -100,6 +100,9 @@ func calls(file *ast.File, imports map[string]string) (found []call) {
 		c := call{pos: expr.Pos()}
 		switch fun := expr.Fun.(type) {
 		case *ast.Ident:
+			if isAbort(expr, imports) {
+				return true
+			}
 			c.name = fun.Name
 		case *ast.SelectorExpr:
 			if x, ok := fun.X.(*ast.Ident); ok {
@@ -114,6 +117,20 @@ func calls(file *ast.File, imports map[string]string) (found []call) {
 		return c.pkg != "testing/synctest" || c.name != "Test"
 	})
 	return found
+}
+
+// isAbort recognises panic(http.ErrAbortHandler), which is how net/http lets a
+// handler cut its connection; the server recovers it.
+func isAbort(expr *ast.CallExpr, imports map[string]string) bool {
+	if len(expr.Args) != 1 {
+		return false
+	}
+	arg, ok := expr.Args[0].(*ast.SelectorExpr)
+	if !ok || arg.Sel.Name != "ErrAbortHandler" {
+		return false
+	}
+	x, ok := arg.X.(*ast.Ident)
+	return ok && imports[x.Name] == "net/http"
 }
 
 func match(rules []callRule, c call, where place) (callRule, bool) {
@@ -204,13 +221,14 @@ func (all allowances) problems(path string) (problems []string) {
 }
 
 func TestCheckCalls(t *testing.T) {
-	const header = "package p\n\nimport (\n\t\"fmt\"\n\t\"os\"\n\t\"testing/synctest\"\n\ttick \"time\"\n\t\"k8s.io/klog/v2\"\n)\n\n"
+	const header = "package p\n\nimport (\n\t\"fmt\"\n\t\"net/http\"\n\t\"os\"\n\t\"testing/synctest\"\n\ttick \"time\"\n\t\"k8s.io/klog/v2\"\n)\n\n"
 	for _, test := range []struct {
 		name, path, body string
 		problems         int
 	}{
 		{"panic", "p.go", `panic("x")`, 1},
 		{"panic in a test", "p_test.go", `panic("x")`, 0},
+		{"panic that cuts a connection", "p.go", `panic(http.ErrAbortHandler)`, 0},
 		{"exit", "p.go", `os.Exit(1)`, 1},
 		{"print", "p.go", `fmt.Println(1)`, 1},
 		{"print to a writer", "p.go", `fmt.Fprintln(os.Stderr, 1)`, 0},
