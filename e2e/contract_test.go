@@ -45,7 +45,7 @@ func createCustomResource(t *testing.T, kind schema.GroupVersionKind, plural str
 	// It is established a moment before every path of the server knows it.
 	served := func(ctx context.Context) (bool, error) {
 		_, err := client.Resource(kind.GroupVersion().WithResource(plural)).List(ctx, metav1.ListOptions{})
-		return err == nil, nil //nolint:nilerr // Not served yet.
+		return err == nil, nil
 	}
 	if err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, patience, true, served); err != nil {
 		t.Fatalf("%s is not served: %v", plural, err)

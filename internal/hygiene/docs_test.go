@@ -54,6 +54,9 @@ func checkPackageComments(files []sourceFile) (problems []string) {
 	return problems
 }
 
+// selfExplaining are methods whose meaning is the same on every type.
+var selfExplaining = []string{"Error", "String", "Unwrap"}
+
 // checkExported reports exported names without a comment: functions, methods,
 // types, methods of interfaces, constants and variables. One comment may speak
 // for a group. Fields are left to judgement.
@@ -67,7 +70,7 @@ func checkExported(file sourceFile) (problems []string) {
 	for _, decl := range file.Decls {
 		switch decl := decl.(type) {
 		case *ast.FuncDecl:
-			if receiverIsExported(decl) {
+			if receiverIsExported(decl) && (decl.Recv == nil || !slices.Contains(selfExplaining, decl.Name.Name)) {
 				missing(decl.Name, decl.Doc)
 			}
 		case *ast.GenDecl:
@@ -136,6 +139,8 @@ func TestCheckExported(t *testing.T) {
 		{"documented function", "// F does.\nfunc F() {}", 0},
 		{"unexported function", "func f() {}", 0},
 		{"method", "// T is.\ntype T struct{}\n\nfunc (t *T) M() {}", 1},
+		{"method every error has", "// T is.\ntype T struct{}\n\nfunc (t *T) Error() string { return \"\" }", 0},
+		{"function of that name", "func Error() string { return \"\" }", 1},
 		{"method of a generic type", "// T is.\ntype T[A, B any] struct{}\n\nfunc (t *T[A, B]) M() {}", 1},
 		{"method of an unexported type", "type t struct{}\n\nfunc (t) M() {}", 0},
 		{"type", "type T struct{}", 1},
