@@ -54,6 +54,8 @@ func apiServerArgs(dir string, port, etcdPort int, creds *credentials) []string 
 		"--disable-admission-plugins=ServiceAccount",
 		// A loopback address is no valid endpoint of the kubernetes service.
 		"--endpoint-reconciler-type=none",
+		// Without it a stop waits a minute for watches that clients hold open.
+		"--shutdown-watch-termination-grace-period=1s",
 		"--audit-policy-file=" + filepath.Join(dir, auditPolicyFile),
 		"--audit-log-path=" + filepath.Join(dir, auditLogFile),
 		// AuditEvents relies on it: no request is handled before it is written.

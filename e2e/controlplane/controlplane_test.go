@@ -137,6 +137,24 @@ func TestControlPlane_AddAPIServer_ServesTheSameObjects(t *testing.T) {
 	}
 }
 
+// Watches stay open for as long as the server lets them.
+func TestAPIServer_Stop_EndsByItselfDespiteAnOpenWatch(t *testing.T) {
+	second, err := shared(t).AddAPIServer(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	watch, err := client(t, second.Config()).CoreV1().ConfigMaps("").Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watch.Stop()
+	proc := second.process()
+	second.Stop()
+	if code := proc.cmd.ProcessState.ExitCode(); code != 0 {
+		t.Errorf("exit code %d (-1 is a signal), want 0", code)
+	}
+}
+
 // One control plane goes through all of its life, because each start takes
 // seconds.
 func TestControlPlane_SurvivesRestartsAndLeavesNothingBehind(t *testing.T) {
