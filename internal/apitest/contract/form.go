@@ -1,6 +1,7 @@
 package contract
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -175,6 +176,14 @@ func testDiscovery(t *testing.T, s *suite) {
 		if namespaced := mapping.Scope.Name() == "namespace"; namespaced == (want.Resource == "nodes") {
 			t.Errorf("%v: scope is %s", want, mapping.Scope.Name())
 		}
+	}
+	paths := must(s.json.Discovery().OpenAPIV3().Paths())(t)
+	if core, ok := paths["api/v1"]; !ok || !strings.Contains(core.ServerRelativeURL(), "?hash=") {
+		t.Errorf("the OpenAPI index has no hash for api/v1")
+	}
+	system := must(s.json.CoreV1().Namespaces().Get(s.ctx, metav1.NamespaceSystem, metav1.GetOptions{}))(t)
+	if system.UID == "" {
+		t.Error("kube-system has no UID")
 	}
 	version := must(s.json.Discovery().ServerVersion())(t)
 	if version.Major != "1" || version.Minor < "37" {
