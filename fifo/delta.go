@@ -22,8 +22,11 @@ type Delta struct {
 	Object any
 }
 
-// Batch is what the consumer applies at once. Any part may be empty.
+// Batch is what the consumer applies at once, in the order of the fields. Any
+// part may be empty.
 type Batch struct {
+	// Reset says to forget all known objects first.
+	Reset  bool
 	Deltas []Delta
 	// RV is the resourceVersion that holds once Deltas are applied, or empty
 	// if they do not move it.

@@ -62,7 +62,11 @@ func (q *Queue) takeBatchLocked() Batch {
 		if head := q.mu.items[0]; head.list != nil || head.resync {
 			break
 		}
+		if q.mu.items[0].reset && len(batch.Deltas) > 0 {
+			break
+		}
 		it := q.takeLocked()
+		batch.Reset = batch.Reset || it.reset
 		if it.delta.Key != "" {
 			batch.Deltas = append(batch.Deltas, it.delta)
 		}
@@ -106,7 +110,7 @@ func (q *Queue) Fail(err error) {
 	q.expansion = nil
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for len(q.mu.items) > 0 && q.mu.items[0].list == nil {
+	for len(q.mu.items) > 0 && q.mu.items[0].list == nil && !q.mu.items[0].reset {
 		q.takeLocked()
 	}
 	if len(q.mu.items) > 0 || q.mu.closed {

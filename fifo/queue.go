@@ -56,6 +56,7 @@ type item struct {
 	rv       string
 	list     *Replacement
 	resync   bool
+	reset    bool
 	caughtUp *CaughtUp
 }
 
@@ -115,6 +116,14 @@ func (q *Queue) CaughtUp(confirmed bool) {
 		return
 	}
 	q.appendLocked(item{caughtUp: &CaughtUp{Confirmed: confirmed}})
+}
+
+// Reset queues the order to forget all known objects without deleting them one
+// by one: they belong to another cluster. A list must follow.
+func (q *Queue) Reset() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.appendLocked(item{reset: true})
 }
 
 // Failed delivers the error of a consumer that could not apply a batch, once per

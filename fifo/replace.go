@@ -10,24 +10,48 @@ import (
 type Replacement struct {
 	queue  *Queue
 	deltas []Delta
+	// listed finds the delta of a key.
+	listed map[string]int
 	rv     string
 }
 
 // NewReplacement begins a list.
-func (q *Queue) NewReplacement() *Replacement { return &Replacement{queue: q} }
+func (q *Queue) NewReplacement() *Replacement {
+	return &Replacement{queue: q, listed: map[string]int{}}
+}
 
-// Add adds an object to the list after transforming it.
+// Add adds an object to the list after transforming it. An object added before
+// under the same key is replaced: a streamed list may contain updates.
 func (r *Replacement) Add(obj any) error {
 	d, err := r.queue.newDelta(cache.Replaced, obj)
 	if err != nil {
 		return err
 	}
+	if i, ok := r.listed[d.Key]; ok {
+		r.deltas[i] = d
+		return nil
+	}
+	r.listed[d.Key] = len(r.deltas)
 	r.deltas = append(r.deltas, d)
 	return nil
 }
 
-// Len returns the number of objects added.
-func (r *Replacement) Len() int { return len(r.deltas) }
+// Remove takes an object out of the list again, because a streamed list reported
+// its deletion.
+func (r *Replacement) Remove(obj any) error {
+	key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj)
+	if err != nil {
+		return cache.KeyError{Obj: obj, Err: err}
+	}
+	if i, ok := r.listed[key]; ok {
+		r.deltas[i] = Delta{}
+		delete(r.listed, key)
+	}
+	return nil
+}
+
+// Len returns the number of objects in the list.
+func (r *Replacement) Len() int { return len(r.listed) }
 
 // Commit queues the list as the state at resourceVersion rv. It ends the
 // discarding that a failure began. The Replacement must not be used afterwards.
@@ -64,13 +88,13 @@ func (q *Queue) Replace(list []any, rv string) error {
 type listExpansion struct {
 	deltas []Delta
 	rv     string
-	listed map[string]struct{}
+	listed map[string]int
 	// gone holds the keys to delete; nil until all of the list has been seen.
 	gone []string
 }
 
 func newListExpansion(r *Replacement) *listExpansion {
-	return &listExpansion{deltas: r.deltas, rv: r.rv, listed: make(map[string]struct{}, len(r.deltas))}
+	return &listExpansion{deltas: r.deltas, rv: r.rv, listed: r.listed}
 }
 
 func (e *listExpansion) next(known KnownObjects) (Batch, bool, error) {
@@ -95,7 +119,9 @@ func (e *listExpansion) changed(known KnownObjects, batch *Batch) error {
 		d := e.deltas[0]
 		e.deltas[0] = Delta{}
 		e.deltas = e.deltas[1:]
-		e.listed[d.Key] = struct{}{}
+		if d.Key == "" { // removed again while the list was read
+			continue
+		}
 		unchanged, err := known.Unchanged(d.Key, d.Object)
 		if err != nil {
 			return err
