@@ -95,16 +95,15 @@ func (q *Queue) Bookmark(rv string) error {
 
 // Resync queues a Sync delta for every object known when the consumer reaches
 // it. A resync that is still waiting is not queued twice.
-func (q *Queue) Resync() error {
+func (q *Queue) Resync() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, it := range q.mu.items {
 		if it.resync {
-			return nil
+			return
 		}
 	}
 	q.appendLocked(item{resync: true})
-	return nil
 }
 
 // CaughtUp queues a mark; the batch that carries it is the first one after which

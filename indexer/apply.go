@@ -18,8 +18,8 @@ type Change struct {
 	Key string
 	// Object is the new state, or nil to delete.
 	Object any
-	// Depart keeps the stored record that this change removes or replaces, so
-	// that a restart can deliver the delete.
+	// Depart keeps the stored record of the object that this change deletes, or
+	// replaces by one of another UID, so that a restart can deliver the delete.
 	Depart bool
 }
 
@@ -46,7 +46,7 @@ func (x *Indexer) Apply(u Update) ([]any, error) {
 	defer x.write.Unlock()
 	olds := x.previousLocked(u.Changes)
 	batch, err := x.batchLocked(u, olds)
-	x.applyLocked(u.Changes)
+	x.applyLocked(u.Changes, olds)
 	if u.RV != "" {
 		x.write.rv = u.RV
 	}
@@ -79,12 +79,18 @@ func (x *Indexer) previousLocked(changes []Change) []any {
 }
 
 // applyLocked changes the objects in memory, under one lock of theirs.
-func (x *Indexer) applyLocked(changes []Change) {
+func (x *Indexer) applyLocked(changes []Change, olds []any) {
 	transactions := make([]cache.ThreadSafeStoreTransaction, len(changes))
 	for i, c := range changes {
 		t := cache.TransactionTypeUpdate
 		if c.Object == nil {
 			t = cache.TransactionTypeDelete
+		}
+		switch {
+		case olds[i] == nil && c.Object != nil:
+			x.count.Add(1)
+		case olds[i] != nil && c.Object == nil:
+			x.count.Add(-1)
 		}
 		transactions[i] = cache.ThreadSafeStoreTransaction{
 			Transaction: cache.Transaction{Type: t, Object: c.Object}, Key: c.Key,
@@ -108,7 +114,7 @@ func (x *Indexer) batchLocked(u Update, olds []any) (store.Batch, error) {
 	for i, c := range u.Changes {
 		op := store.Op{Key: c.Key, Value: values[i], Index: x.changesLocked(olds[i], c.Object)}
 		if c.Depart {
-			op.Depart = x.uidLocked(c.Key, olds[i])
+			op.Depart = x.departsLocked(c, olds[i])
 		}
 		delete(x.write.unread, c.Key)
 		batch.Ops[i] = op
@@ -168,15 +174,28 @@ func (x *Indexer) encode(item any) ([]byte, error) {
 	return x.write.codec.Encode(obj)
 }
 
-// uidLocked returns the UID under which a record departs. An object without one,
-// which no API server makes, departs under a placeholder.
-func (x *Indexer) uidLocked(key string, old any) string {
-	uid := x.write.unread[key].uid
-	if accessor, err := meta.Accessor(old); old != nil && err == nil {
-		uid = string(accessor.GetUID())
+// departsLocked returns the UID under which the record that c removes or replaces
+// is kept, or "" if there is none to keep.
+func (x *Indexer) departsLocked(c Change, old any) string {
+	var uid string
+	if record, ok := x.write.unread[c.Key]; ok {
+		uid = record.uid
+	} else if old != nil {
+		uid = DepartedUID(old)
 	}
-	if uid == "" {
-		return "unknown"
+	if c.Object != nil && uid == DepartedUID(c.Object) {
+		return "" // the same object lives on
 	}
 	return uid
+}
+
+// noUID stands for the UID of objects without one, which no API server makes.
+const noUID = "unknown"
+
+// DepartedUID returns the UID under which the record of obj departs.
+func DepartedUID(obj any) string {
+	if accessor, err := meta.Accessor(obj); err == nil && accessor.GetUID() != "" {
+		return string(accessor.GetUID())
+	}
+	return noUID
 }

@@ -41,6 +41,8 @@ type Indexer struct {
 
 	// objects holds the decoded objects and answers every read.
 	objects cache.ThreadSafeStore
+	// count is the number of objects.
+	count atomic.Int64
 	// indexErrors counts failed calls of index functions.
 	indexErrors atomic.Int64
 
@@ -103,6 +105,9 @@ func (x *Indexer) List() []any { return x.objects.List() }
 
 // ListKeys implements cache.Store.
 func (x *Indexer) ListKeys() []string { return x.objects.ListKeys() }
+
+// Len returns the number of objects.
+func (x *Indexer) Len() int { return int(x.count.Load()) }
 
 // Index implements cache.Indexer.
 func (x *Indexer) Index(indexName string, obj any) ([]any, error) {

@@ -19,7 +19,7 @@ const (
 
 // unread is a record that is known but not served.
 type unread struct {
-	// uid is empty if not even the envelope could be read.
+	// uid is noUID if not even the envelope could be read.
 	uid string
 }
 
@@ -59,6 +59,7 @@ func (x *Indexer) Load(ctx context.Context) error {
 	x.write.unread = r.unread
 	if !r.foreign {
 		x.objects.Replace(r.objects, x.write.header.RV)
+		x.count.Store(int64(len(r.objects)))
 	}
 	x.reindexLocked()
 	return nil
@@ -123,9 +124,7 @@ func (r *reader) take(chunk []record) error {
 	for _, record := range chunk {
 		r.totals.Add(record.key, record.value)
 		if r.foreign {
-			// An envelope that cannot be read leaves the UID empty.
-			envelope, _ := codec.ReadEnvelope(record.value)
-			r.unread[record.key] = unread{uid: string(envelope.UID)}
+			r.unread[record.key] = unread{uid: uidInRecord(record.value)}
 		}
 	}
 	if r.foreign {
@@ -143,6 +142,14 @@ func (r *reader) take(chunk []record) error {
 		r.objects[record.key] = decoded[i]
 	}
 	return nil
+}
+
+func uidInRecord(value []byte) string {
+	envelope, err := codec.ReadEnvelope(value)
+	if err != nil || envelope.UID == "" {
+		return noUID
+	}
+	return string(envelope.UID)
 }
 
 // reindexLocked brings the stored indices in line with the index functions of

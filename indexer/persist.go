@@ -95,6 +95,8 @@ func (x *Indexer) Reset() {
 	x.write.Lock()
 	defer x.write.Unlock()
 	x.objects.Replace(map[string]any{}, "")
+	x.count.Store(0)
+	x.write.rv = ""
 	x.write.unread = nil
 	x.emptyLocked()
 }
