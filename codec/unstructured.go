@@ -3,7 +3,6 @@ package codec
 import (
 	"bytes"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 
@@ -28,79 +27,94 @@ type unstructuredPayload struct{}
 func (unstructuredPayload) kind() PayloadKind { return PayloadUnstructured }
 
 func (unstructuredPayload) encode(s *scratch, obj runtime.Object) ([]byte, error) {
-	if err := encodeMap(s.enc, obj.(*unstructured.Unstructured).Object, 0); err != nil {
+	w := valueWriter{enc: s.enc}
+	if err := w.writeMap(obj.(*unstructured.Unstructured).Object, 0); err != nil {
 		return nil, err
 	}
 	return s.newRecord(0), nil
 }
 
-func encodeValue(enc *msgpack.Encoder, value any, depth int) error {
+// valueWriter writes the values of an unstructured object.
+type valueWriter struct {
+	enc *msgpack.Encoder
+	// keys is a stack: the sorted keys of every map that is being written.
+	keys []string
+}
+
+func (w *valueWriter) write(value any, depth int) error {
 	switch v := value.(type) {
 	case nil:
-		return enc.EncodeNil()
+		return w.enc.EncodeNil()
 	case string:
-		return enc.EncodeString(v)
+		return w.enc.EncodeString(v)
 	case bool:
-		return enc.EncodeBool(v)
+		return w.enc.EncodeBool(v)
 	case int64:
-		return encodeInt(enc, v)
+		return w.writeInt(v)
 	case float64:
-		return enc.EncodeFloat64(v)
+		return w.enc.EncodeFloat64(v)
 	case map[string]any:
-		return encodeMap(enc, v, depth)
+		return w.writeMap(v, depth)
 	case []any:
-		return encodeSlice(enc, v, depth)
+		return w.writeSlice(v, depth)
 	}
 	return fmt.Errorf("unstructured objects cannot hold a %T", value)
 }
 
-// encodeInt writes the shortest signed form. The encoder's own compact form
-// uses unsigned codes, which decode to uint64.
-func encodeInt(enc *msgpack.Encoder, v int64) error {
+// writeInt uses the shortest signed form. The encoder's own compact form uses
+// unsigned codes, which decode to uint64.
+func (w *valueWriter) writeInt(v int64) error {
 	switch {
 	case v >= -32 && v <= math.MaxInt8:
-		return enc.EncodeInt(v)
+		return w.enc.EncodeInt(v)
 	case v == int64(int16(v)):
-		return enc.EncodeInt16(int16(v))
+		return w.enc.EncodeInt16(int16(v))
 	case v == int64(int32(v)):
-		return enc.EncodeInt32(int32(v))
+		return w.enc.EncodeInt32(int32(v))
 	}
-	return enc.EncodeInt64(v)
+	return w.enc.EncodeInt64(v)
 }
 
-func encodeMap(enc *msgpack.Encoder, m map[string]any, depth int) error {
+func (w *valueWriter) writeMap(m map[string]any, depth int) error {
 	if m == nil {
-		return enc.EncodeNil()
+		return w.enc.EncodeNil()
 	}
 	if depth >= maxDepth {
 		return errTooDeep
 	}
-	if err := enc.EncodeMapLen(len(m)); err != nil {
+	if err := w.enc.EncodeMapLen(len(m)); err != nil {
 		return err
 	}
-	for _, key := range slices.Sorted(maps.Keys(m)) {
-		if err := enc.EncodeString(key); err != nil {
+	first := len(w.keys)
+	for key := range m {
+		w.keys = append(w.keys, key)
+	}
+	slices.Sort(w.keys[first:])
+	for i := first; i < first+len(m); i++ {
+		key := w.keys[i] // the stack may move while values are written
+		if err := w.enc.EncodeString(key); err != nil {
 			return err
 		}
-		if err := encodeValue(enc, m[key], depth+1); err != nil {
+		if err := w.write(m[key], depth+1); err != nil {
 			return fmt.Errorf("%q: %w", key, err)
 		}
 	}
+	w.keys = w.keys[:first]
 	return nil
 }
 
-func encodeSlice(enc *msgpack.Encoder, s []any, depth int) error {
+func (w *valueWriter) writeSlice(s []any, depth int) error {
 	if s == nil {
-		return enc.EncodeNil()
+		return w.enc.EncodeNil()
 	}
 	if depth >= maxDepth {
 		return errTooDeep
 	}
-	if err := enc.EncodeArrayLen(len(s)); err != nil {
+	if err := w.enc.EncodeArrayLen(len(s)); err != nil {
 		return err
 	}
 	for i, value := range s {
-		if err := encodeValue(enc, value, depth+1); err != nil {
+		if err := w.write(value, depth+1); err != nil {
 			return fmt.Errorf("[%d]: %w", i, err)
 		}
 	}
