@@ -64,8 +64,9 @@ type Collection interface {
 	// Apply makes b visible and schedules its commit. The collection takes
 	// ownership of the slices in b. A disk that is full or failing does not
 	// make Apply fail: the engine keeps the batch, retries, and says so in
-	// Durability. Errors: ErrClosed, ErrReadOnly, ErrCorrupt when the file was
-	// found damaged while open.
+	// Durability. Errors, after each of which nothing of b was applied:
+	// ErrClosed, ErrReadOnly, ErrInvalidBatch, ErrCorrupt when the file was found
+	// damaged while open.
 	Apply(b Batch) error
 
 	// Flush waits until everything applied before the call is durable, the
