@@ -113,14 +113,18 @@ func (x *Indexer) emptyLocked() {
 	x.persistLocked(store.Batch{Clear: true, Header: &header})
 }
 
-// persistLocked hands a batch to the collection. The only errors a collection
-// has for a good batch mean that it is gone for good, so the indexer goes on
-// without it: the file keeps an older consistent state.
+// persistLocked hands a batch to the collection. An error means either that the
+// collection is gone for good, so that the file keeps an older consistent state,
+// or that the batch holds what cannot be stored.
 func (x *Indexer) persistLocked(batch store.Batch) {
 	if x.write.collection == nil || x.write.suspended != nil {
 		return
 	}
-	if err := x.write.collection.Apply(batch); err != nil {
+	err := x.write.collection.Apply(batch)
+	switch {
+	case errors.Is(err, store.ErrInvalidBatch):
+		x.abandonLocked(err)
+	case err != nil:
 		x.suspendLocked(err)
 	}
 }

@@ -25,6 +25,11 @@ func (b *Batch) Validate() error {
 			return err
 		}
 	}
+	for i := range b.Index {
+		if err := b.Index[i].validate(); err != nil {
+			return err
+		}
+	}
 	for _, name := range b.DropIndices {
 		if err := checkLength("name of an index", name, MaxKeyLength); err != nil {
 			return err
@@ -48,8 +53,19 @@ func (op *Op) validate() error {
 	if len(op.Depart) > MaxKeyLength {
 		return fmt.Errorf("%w: UID of %q has %d bytes, the limit is %d", ErrInvalidBatch, op.Key, len(op.Depart), MaxKeyLength)
 	}
-	for _, change := range op.Index {
-		if err := change.validate(); err != nil {
+	return validateChanges(op.Index)
+}
+
+func (op *IndexOp) validate() error {
+	if err := checkLength("key", op.Key, MaxKeyLength); err != nil {
+		return err
+	}
+	return validateChanges(op.Changes)
+}
+
+func validateChanges(changes []IndexChange) error {
+	for i := range changes {
+		if err := changes[i].validate(); err != nil {
 			return err
 		}
 	}

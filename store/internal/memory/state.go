@@ -68,6 +68,11 @@ func (s *state) apply(b store.Batch, now time.Time) *state {
 	for i := range b.Ops {
 		next.applyOp(&b.Ops[i], now)
 	}
+	for _, op := range b.Index {
+		for _, change := range op.Changes {
+			next.applyIndex(op.Key, change)
+		}
+	}
 	for i := range b.Departed {
 		next.applyDeparted(&b.Departed[i])
 	}
