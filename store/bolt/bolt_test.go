@@ -1,0 +1,33 @@
+package bolt_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/warmcache/warmcache/store"
+	"github.com/warmcache/warmcache/store/bolt"
+	"github.com/warmcache/warmcache/store/storetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func harness(t *testing.T) storetest.Harness {
+	path := filepath.Join(t.TempDir(), "cache.db")
+	open := func(open func(string, bolt.Options) (*bolt.DB, error)) func(testing.TB) store.Store {
+		return func(t testing.TB) store.Store {
+			t.Helper()
+			db, err := open(path, bolt.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return db
+		}
+	}
+	return storetest.Harness{Open: open(bolt.Open), OpenReadOnly: open(bolt.OpenReadOnly)}
+}
+
+func TestDB_Conformance(t *testing.T) { storetest.Run(t, harness) }
+
+func TestDB_Model(t *testing.T) { storetest.RunModel(t, harness(t), 400) }
