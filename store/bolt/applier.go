@@ -56,7 +56,8 @@ func (a *applier) op(op *store.Op) {
 		// The record is copied, because what it is now may be in the mapping of
 		// the file.
 		if old := a.tx.lookup(keySpace{}, key); old != nil {
-			a.overlay.setDeparted(encodePair(op.Key, op.Depart), encodeDeparted(a.now, 0, old))
+			departed := encodePair(op.Key, op.Depart)
+			a.overlay.setDeparted(departed, encodeDeparted(departed, a.now, 0, old))
 		}
 	}
 	a.overlay.setObject(key, op.Value)
@@ -85,5 +86,5 @@ func (a *applier) departed(op *store.DepartedOp) {
 		// Departed reports it to whoever reads the record.
 		return
 	}
-	a.overlay.setDeparted(key, encodeDeparted(record.Since, op.Attempts, record.Value))
+	a.overlay.setDeparted(key, encodeDeparted(key, record.Since, op.Attempts, record.Value))
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/warmcache/warmcache/store"
 	"github.com/warmcache/warmcache/store/bolt"
+	"github.com/warmcache/warmcache/store/bolt/bolttest"
 	"github.com/warmcache/warmcache/store/storetest"
 )
 
@@ -25,6 +26,7 @@ func harness(t *testing.T) storetest.Harness {
 			return db
 		}
 	}
+	t.Cleanup(func() { bolttest.CheckFile(t, path) })
 	return storetest.Harness{Open: open(bolt.Open), OpenReadOnly: open(bolt.OpenReadOnly)}
 }
 

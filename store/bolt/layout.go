@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -38,7 +39,7 @@ var (
 	objectPrefix = "o/"
 	// indexPrefix<id>/<name>: pair (index value, object key) → nothing.
 	indexPrefix = "i/"
-	// departedPrefix<id>: pair (object key, UID) → sealed departedRecord.
+	// departedPrefix<id>: pair (object key, UID) → departed record.
 	departedPrefix = "d/"
 )
 
@@ -144,32 +145,33 @@ func decodeTotals(sealed []byte) (totalsRecord, error) {
 	}, nil
 }
 
-// A departedRecord is stored as the time since 1970 in nanoseconds (8 bytes,
-// big-endian), attempts (4 bytes), and the sealed record of the object, all of
-// it sealed again.
+// A departed record is stored as the time since 1970 in nanoseconds (8 bytes,
+// big-endian), attempts (4 bytes), the sealed record of the object, and a
+// checksum of key and all of that: unlike an object's, its key is in no total.
 const departedHeaderSize = 8 + 4
 
-func encodeDeparted(since time.Time, attempts int, value []byte) []byte {
-	b := make([]byte, 0, departedHeaderSize+len(value)+4)
+func encodeDeparted(key []byte, since time.Time, attempts int, value []byte) []byte {
+	b := make([]byte, 0, len(key)+departedHeaderSize+len(value)+4)
+	b = append(b, key...)
 	b = binary.BigEndian.AppendUint64(b, uint64(since.UnixNano()))
 	b = binary.BigEndian.AppendUint32(b, uint32(attempts))
-	return store.Seal(append(b, value...))
+	return store.Seal(append(b, value...))[len(key):]
 }
 
-// decodeDeparted returns the record stored under key. It shares memory with
-// sealed.
-func decodeDeparted(key, sealed []byte) (store.Departed, error) {
+// decodeDeparted returns the record stored under key.
+func decodeDeparted(key, stored []byte) (store.Departed, error) {
 	name, uid, err := splitPair(key)
 	if err != nil {
 		return store.Departed{}, fmt.Errorf("departed record: %w", err)
 	}
-	b, err := store.Unseal(sealed)
-	if err == nil && len(b) < departedHeaderSize {
+	b, err := store.Unseal(slices.Concat(key, stored))
+	if err == nil && len(b) < len(key)+departedHeaderSize {
 		err = fmt.Errorf("%w: %d bytes", store.ErrCorrupt, len(b))
 	}
 	if err != nil {
 		return store.Departed{}, fmt.Errorf("departed record of %q: %w", name, err)
 	}
+	b = b[len(key):]
 	return store.Departed{
 		Key: string(name), UID: string(uid),
 		Since:    departedSince(b),
