@@ -4,15 +4,11 @@ import (
 	"path/filepath"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/warmcache/warmcache/store"
 	"github.com/warmcache/warmcache/store/bolt"
 	"github.com/warmcache/warmcache/store/bolt/bolttest"
 	"github.com/warmcache/warmcache/store/storetest"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func harness(t *testing.T) storetest.Harness {
 	path := filepath.Join(t.TempDir(), "cache.db")

@@ -361,3 +361,44 @@ func TestOpen_ZeroLength(t *testing.T) {
 	}
 	apply(t, collection(t, db), storetest.Put("a", "1"))
 }
+
+// TestCommit_Panics lets the committer meet damage first, while bbolt holds its
+// writer lock for ever. Flush and Close must return all the same.
+func TestCommit_Panics(t *testing.T) {
+	for name, damage := range map[string]func(path string, panicking *bool) error{
+		"before the transaction": func(_ string, panicking *bool) error { *panicking = true; return nil },
+		"in the transaction":     func(path string, _ *bool) error { return os.Truncate(path, 2*4096) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "cache.db")
+			panicking := false
+			db, err := bolt.Open(path, bolt.FailCommits(bolt.Options{FlushInterval: time.Hour}, func() error {
+				if panicking {
+					panic("as bbolt does")
+				}
+				return nil
+			}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := collection(t, db)
+			for i := range 100 {
+				apply(t, c, storetest.Put(fmt.Sprint(i), strings.Repeat("x", 4000)))
+			}
+			if err := c.Flush(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := damage(path, &panicking); err != nil {
+				t.Fatal(err)
+			}
+			apply(t, c, storetest.Put("0", "new"))
+			checkCorrupt(t, "Flush", c.Flush(t.Context()))
+			checkCorrupt(t, "View", c.View(func(store.Tx) error { return nil }))
+			checkCorrupt(t, "Durability", c.Durability().Err)
+			checkCorrupt(t, "Close", db.Close())
+			if db := bolttest.Open(t, path, bolt.Options{}); db.Quarantined() == "" {
+				t.Error("the next Open did not quarantine the file")
+			}
+		})
+	}
+}
