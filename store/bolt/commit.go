@@ -214,10 +214,8 @@ func (db *DB) frozenWork() map[*collection]*overlay {
 // update runs fn in a write transaction and commits it.
 func (db *DB) update(fn func(*bbolt.Tx) error) error {
 	return db.guard(func() error {
-		if hook := db.options.beforeCommit; hook != nil {
-			if err := hook(); err != nil {
-				return err
-			}
+		if err := call(db.options.beforeCommit); err != nil {
+			return err
 		}
 		tx, err := db.bolt.Begin(true)
 		if err != nil {
@@ -226,8 +224,19 @@ func (db *DB) update(fn func(*bbolt.Tx) error) error {
 		if err := fn(tx); err != nil {
 			return errors.Join(err, tx.Rollback())
 		}
-		return tx.Commit()
+		if err := tx.Commit(); err != nil {
+			return err
+		}
+		return call(db.options.afterCommit)
 	})
+}
+
+// call calls a hook that may be nil.
+func call(hook func() error) error {
+	if hook == nil {
+		return nil
+	}
+	return hook()
 }
 
 // finish records how an attempt ended and tells those who wait for it.

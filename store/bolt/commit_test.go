@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -65,7 +66,7 @@ func apply(t testing.TB, c store.Collection, ops ...store.Op) {
 	}
 }
 
-func logTo(b *bytes.Buffer) *klog.Logger {
+func logTo(b io.Writer) *klog.Logger {
 	logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(b)))
 	return &logger
 }
@@ -219,6 +220,47 @@ func TestCommitter_FailingDisk(t *testing.T) {
 		}
 		if n := strings.Count(log.String(), "can be written again"); n != 1 {
 			t.Errorf("logged the recovery %d times, want once:\n%s", n, log.String())
+		}
+	})
+}
+
+// TestCommitter_ErrorAfterTheFact fails commits that have reached the disk. To
+// write a batch again must change nothing.
+func TestCommitter_ErrorAfterTheFact(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &disk{}
+		c := collection(t, open(t, bolt.FailAfterCommits(bolt.Options{}, d.commit)))
+		apply(t, c, storetest.Put("a", "1"), storetest.Put("b", "1"), storetest.Put("c", "1"))
+		if err := c.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		d.fail(errors.New("EIO"))
+		if err := c.Apply(store.Batch{Ops: []store.Op{storetest.Put("a", "22"), {Key: "b", Depart: "uid"}}}); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			if err := c.Flush(t.Context()); err == nil {
+				t.Error("Flush hides the error")
+			}
+		}
+		// What is applied meanwhile overtakes nothing.
+		apply(t, c, storetest.Put("a", "333"), store.Op{Key: "c", Depart: "uid"})
+		d.heal()
+		if err := c.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		got := storetest.Dump(t, c)
+		if len(got.Objects) != 1 || got.Objects[0].Value != string(storetest.Record("333")) || len(got.Departed) != 2 {
+			t.Errorf("contents: %+v", got)
+		}
+		if err := c.View(func(tx store.Tx) error {
+			totals, err := tx.Totals()
+			if totals != got.Scanned {
+				t.Errorf("totals: got %+v, want %+v", totals, got.Scanned)
+			}
+			return err
+		}); err != nil {
+			t.Error(err)
 		}
 	})
 }

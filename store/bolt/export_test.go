@@ -13,6 +13,12 @@ func FailCommits(o Options, hook func() error) Options {
 	return o
 }
 
+// FailAfterCommits is FailCommits, but each commit has then reached the disk.
+func FailAfterCommits(o Options, hook func() error) Options {
+	o.afterCommit = hook
+	return o
+}
+
 // CheckStructure is what Open verifies before bbolt reads a file.
 var CheckStructure = checkStructure
 

@@ -145,6 +145,9 @@ func (db *DB) openOrCreate() error {
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		err = create(db.path, db.now())
+		// What the previous owner has left is about a file that is gone, whose
+		// inode the new one may have.
+		db.lock.found = ownerRecord{}
 	}
 	if err != nil {
 		return err

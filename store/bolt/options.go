@@ -68,8 +68,9 @@ type Options struct {
 	// background logger if nil.
 	Logger *klog.Logger
 
-	// beforeCommit, if set by a test, runs before each commit and can fail it.
-	beforeCommit func() error
+	// beforeCommit and afterCommit, if set by a test, run before and after each
+	// commit and can fail it; after, it has reached the disk all the same.
+	beforeCommit, afterCommit func() error
 }
 
 // withDefaults returns o with every zero field set, or an error that wraps

@@ -2,6 +2,7 @@ package bolt_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -156,23 +157,44 @@ func TestOpen_Locked_Wait(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cache.db")
 	holder := startChild(t, "hold", path)
 	holder.expect("open")
+	log := &notifyingBuffer{written: make(chan struct{}, 1)}
 	type result struct {
 		db  *bolt.DB
 		err error
 	}
 	opened := make(chan result)
 	go func() {
-		db, err := bolt.Open(path, bolt.Options{OnLocked: bolt.Wait})
+		db, err := bolt.Open(path, bolt.Options{OnLocked: bolt.Wait, Logger: logTo(log)})
 		opened <- result{db, err}
 	}()
+	// It says once for whom it waits.
+	<-log.written
 	holder.finish()
 	r := <-opened
+	if got := log.String(); strings.Count(got, fmt.Sprint("pid ", holder.cmd.Process.Pid)) != 1 {
+		t.Errorf("logged:\n%s", got)
+	}
 	if r.err != nil {
 		t.Fatalf("the lock was not handed over: %v", r.err)
 	}
 	if err := r.db.Close(); err != nil {
 		t.Error(err)
 	}
+}
+
+// notifyingBuffer is a buffer that says when something was written.
+type notifyingBuffer struct {
+	bytes.Buffer
+	written chan struct{}
+}
+
+func (b *notifyingBuffer) Write(p []byte) (int, error) {
+	n, err := b.Buffer.Write(p)
+	select {
+	case b.written <- struct{}{}:
+	default:
+	}
+	return n, err
 }
 
 func TestOpen_Locked_MemoryOnly(t *testing.T) {

@@ -47,7 +47,8 @@ func (db *DB) quarantine(reason string, cause error) error {
 	db.quarantined = target
 	db.log.Error(cause, "Moved a cache file aside that cannot be used; starting with an empty one",
 		"path", db.path, "movedTo", target)
-	return db.pruneQuarantined()
+	db.pruneQuarantined()
+	return nil
 }
 
 // quarantineName returns a name that does not exist yet.
@@ -65,21 +66,20 @@ func quarantineName(path, reason string, now time.Time) (string, error) {
 }
 
 // pruneQuarantined removes the oldest quarantined files, except those of a
-// newer format: they are good, and a newer version will want them back.
-func (db *DB) pruneQuarantined() error {
+// newer format: they are good, and a newer version will want them back. One that
+// cannot be removed is no reason not to start.
+func (db *DB) pruneQuarantined() {
 	all, err := siblings(db.path, quarantineInfix)
-	if err != nil {
-		return err
-	}
 	all = slices.DeleteFunc(all, func(name string) bool { return strings.HasSuffix(name, reasonNewer) })
-	for len(all) > maxQuarantined {
-		if err := os.Remove(all[0]); err != nil {
-			return fmt.Errorf("remove an old quarantined file: %w", err)
+	for err == nil && len(all) > maxQuarantined {
+		if err = os.Remove(all[0]); err == nil {
+			db.log.Info("Removed an old quarantined cache file", "path", all[0])
 		}
-		db.log.Info("Removed an old quarantined cache file", "path", all[0])
 		all = all[1:]
 	}
-	return nil
+	if err != nil {
+		db.log.Error(err, "Cannot remove old quarantined cache files", "path", db.path)
+	}
 }
 
 // siblings returns the files whose name is that of path with infix and
