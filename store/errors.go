@@ -30,4 +30,9 @@ var (
 
 	// ErrReadOnly is returned by writes to a store opened read-only.
 	ErrReadOnly = errors.New("store is read-only")
+
+	// ErrInvalidBatch means that a batch holds something that no engine can
+	// store, such as an empty key or an index value that is too long. Nothing
+	// of it was applied.
+	ErrInvalidBatch = errors.New("invalid batch")
 )

@@ -46,6 +46,8 @@ func (id Identity) Validate() error {
 		return fmt.Errorf("%w: version and resource must be set", ErrInvalidIdentity)
 	case strings.ContainsAny(id.Group+id.Version+id.Resource, "/?"):
 		return fmt.Errorf("%w: group, version and resource must not contain / or ?", ErrInvalidIdentity)
+	case len(id.String()) > MaxIdentityLength:
+		return fmt.Errorf("%w: selectors are longer than %d bytes", ErrInvalidIdentity, MaxIdentityLength)
 	}
 	switch id.Form {
 	case FormTyped, FormUnstructured, FormMetadata:

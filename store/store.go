@@ -64,8 +64,9 @@ type Collection interface {
 	// Apply makes b visible and schedules its commit. The collection takes
 	// ownership of the slices in b. A disk that is full or failing does not
 	// make Apply fail: the engine keeps the batch, retries, and says so in
-	// Durability. Errors: ErrClosed, ErrReadOnly, ErrCorrupt when the file was
-	// found damaged while open.
+	// Durability. Errors, after each of which nothing of b was applied:
+	// ErrClosed, ErrReadOnly, ErrInvalidBatch, ErrCorrupt when the file was found
+	// damaged while open.
 	Apply(b Batch) error
 
 	// Flush waits until everything applied before the call is durable, the
@@ -120,6 +121,9 @@ type Batch struct {
 	DropIndices []string
 	// Ops are applied in order; a later one for the same key wins.
 	Ops []Op
+	// Index changes index entries of objects that do not change themselves, as
+	// when an index is added; after Ops.
+	Index []IndexOp
 	// Departed changes records that Op.Depart has made.
 	Departed []DepartedOp
 	// Header replaces the header unless it is nil.
@@ -140,6 +144,12 @@ type Op struct {
 	// Index lists the changes of index entries. Adding an entry that exists or
 	// removing one that does not is not an error.
 	Index []IndexChange
+}
+
+// IndexOp changes the index entries of one key without touching its object.
+type IndexOp struct {
+	Key     string
+	Changes []IndexChange
 }
 
 // IndexChange moves one key from some values of an index to others.
@@ -184,6 +194,9 @@ type Header struct {
 	// Cluster identifies the cluster that the objects come from, empty if it
 	// is not known.
 	Cluster string
+	// Schema identifies the server's schema of the resource, empty if it is not
+	// known.
+	Schema string
 	// Indices maps the name of each stored index to the fingerprint of its
 	// index function. An index that is not listed must not be read.
 	Indices map[string]string

@@ -1,0 +1,71 @@
+package fifo
+
+import (
+	"errors"
+
+	"k8s.io/client-go/tools/cache"
+)
+
+// ErrClosed is returned by PopBatch after Close.
+var ErrClosed = errors.New("delta queue is closed")
+
+// Delta is one change of one object. The types are client-go's: Added, Updated
+// and Deleted come from a watch, Replaced and Deleted from a list, Sync from a
+// resync.
+type Delta struct {
+	Type cache.DeltaType
+	// Key is the object's key, as DeletionHandlingMetaNamespaceKeyFunc gives it.
+	Key string
+	// Object is the object after the transform. For Deleted it is the final
+	// state that the server sent, or a cache.DeletedFinalStateUnknown around
+	// the last known state if the deletion was only noticed by its absence.
+	Object any
+}
+
+// Batch is what the consumer applies at once, in the order of the fields. Any
+// part may be empty.
+type Batch struct {
+	// Reset says to forget all known objects first.
+	Reset  bool
+	Deltas []Delta
+	// RV is the resourceVersion that holds once Deltas are applied, or empty
+	// if they do not move it.
+	RV string
+	// List says that Deltas come from a list, and whether more of it follows.
+	List ListPart
+	// CaughtUp is the mark that the queue held behind the deltas, or nil.
+	CaughtUp *CaughtUp
+}
+
+// ListPart tells the place of a batch within a list.
+type ListPart int
+
+const (
+	// NoList is a batch of watch events or resyncs.
+	NoList ListPart = iota
+	// ListPartial is a batch with more of the same list to come: until the last
+	// part is applied the store holds neither the old nor the new state.
+	ListPartial
+	// ListEnd is the last, or only, batch of a list.
+	ListEnd
+)
+
+// CaughtUp marks the point in the queue where the store, once it has applied
+// what came before, may be shown to handlers.
+type CaughtUp struct {
+	// Confirmed says that this state is proven to be at least as new as the
+	// server's when the reflector started.
+	Confirmed bool
+}
+
+// KnownObjects is what a list is reconciled against: the store that the deltas
+// are applied to. It is only called from within PopBatch.
+type KnownObjects interface {
+	// ListKeys returns the keys of all known objects.
+	ListKeys() []string
+	// GetByKey returns the last known state. A key that ListKeys returned may
+	// exist with a nil item, if the object can no longer be read.
+	GetByKey(key string) (item any, exists bool, err error)
+	// Unchanged reports whether obj is recorded under key exactly as it is.
+	Unchanged(key string, obj any) (bool, error)
+}

@@ -1,0 +1,22 @@
+// Package fifo is the delta queue between a reflector, which reads changes from
+// the API server, and the consumer that applies them to a store.
+//
+// Promises:
+//
+//   - Order. Deltas come out in the order in which they went in, so the deltas
+//     of one object are in order, and so are resourceVersions: once a batch is
+//     applied, everything up to Batch.RV is. That is what makes the version safe
+//     to persist. (client-go's RealFIFO works the same way; its older DeltaFIFO,
+//     which groups by key, could not promise it.)
+//   - One consumer. PopBatch is meant for a single goroutine. The queue is not
+//     locked while the consumer works; the reflector is never held up.
+//   - A list reconciles. A Replacement becomes a set of deltas only when the
+//     consumer reaches it, against the objects known at that time. Whatever was
+//     queued before it has been applied by then, so an object that appeared and
+//     vanished while the list was under way gets its delete
+//     (kubernetes/kubernetes#115658). Objects whose stored record equals the
+//     listed one yield nothing.
+//   - A failure stops the version. After the consumer has failed, everything up
+//     to the next Replacement is discarded and Failed delivers the error: a
+//     relist is then the only way on (compare kubernetes/kubernetes#134928).
+package fifo

@@ -1,0 +1,226 @@
+package fifo
+
+import (
+	"fmt"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/tools/cache"
+)
+
+// maxBatch is how many deltas go into one batch, as in client-go
+// (the_real_fifo.go): large enough to share locks and commits, small enough that
+// readers and handlers are not kept waiting.
+const maxBatch = 1000
+
+// Options configure a Queue.
+type Options struct {
+	// Known is the store that deltas are applied to. Required.
+	Known KnownObjects
+	// Transform, if set, is called once for every object that enters the
+	// queue, except tombstones and resynced objects.
+	Transform cache.TransformFunc
+}
+
+// Queue is the delta queue; see the package documentation. All methods are safe
+// for concurrent use; PopBatch must only be called by one goroutine at a time.
+type Queue struct {
+	known     KnownObjects
+	transform cache.TransformFunc
+	failures  chan error
+
+	// expansion is the item that PopBatch is turning into deltas. It belongs to
+	// the consumer.
+	expansion expansion
+
+	mu struct {
+		sync.Mutex
+		items []item
+		// last finds the newest queued delta of a key, to compress duplicates.
+		// It holds the position of the item counted since the queue was made.
+		last map[string]uint64
+		// popped is how many items have left the queue.
+		popped uint64
+		// failed is set while deltas are discarded until the next list.
+		failed bool
+		closed bool
+	}
+	cond *sync.Cond
+}
+
+// item is one entry of the queue: a delta, or one of the things that become
+// something else when they are reached.
+type item struct {
+	delta Delta
+	// rv is the version that holds after this item, or empty.
+	rv       string
+	list     *Replacement
+	resync   bool
+	reset    bool
+	caughtUp *CaughtUp
+}
+
+// New returns an empty queue.
+func New(o Options) *Queue {
+	q := &Queue{known: o.Known, transform: o.Transform, failures: make(chan error, 1)}
+	q.mu.last = map[string]uint64{}
+	q.cond = sync.NewCond(&q.mu)
+	return q
+}
+
+// Add queues an object that a watch reported as added.
+func (q *Queue) Add(obj any) error { return q.push(cache.Added, obj) }
+
+// Update queues an object that a watch reported as modified.
+func (q *Queue) Update(obj any) error { return q.push(cache.Updated, obj) }
+
+// Delete queues the deletion of an object, given its final state or a
+// cache.DeletedFinalStateUnknown.
+func (q *Queue) Delete(obj any) error { return q.push(cache.Deleted, obj) }
+
+// Bookmark queues the information that everything up to rv has been read.
+func (q *Queue) Bookmark(rv string) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.mu.failed {
+		return nil
+	}
+	if n := len(q.mu.items); n > 0 && q.mu.items[n-1].isBookmark() {
+		q.mu.items[n-1].rv = rv
+		return nil
+	}
+	q.appendLocked(item{rv: rv})
+	return nil
+}
+
+// Resync queues a Sync delta for every object known when the consumer reaches
+// it. A resync that is still waiting is not queued twice.
+func (q *Queue) Resync() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, it := range q.mu.items {
+		if it.resync {
+			return
+		}
+	}
+	q.appendLocked(item{resync: true})
+}
+
+// CaughtUp queues a mark; the batch that carries it is the first one after which
+// everything queued so far has been applied.
+func (q *Queue) CaughtUp(confirmed bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.mu.failed {
+		return
+	}
+	q.appendLocked(item{caughtUp: &CaughtUp{Confirmed: confirmed}})
+}
+
+// Reset queues the order to forget all known objects without deleting them one
+// by one: they belong to another cluster. A list must follow.
+func (q *Queue) Reset() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.appendLocked(item{reset: true})
+}
+
+// Failed delivers the error of a consumer that could not apply a batch, once per
+// failure. A list that was queued meanwhile takes it back.
+func (q *Queue) Failed() <-chan error { return q.failures }
+
+// Len returns the number of queued items.
+func (q *Queue) Len() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.mu.items)
+}
+
+// Close makes PopBatch return ErrClosed from now on. What is queued is dropped:
+// it was never applied, so a later start reads it again.
+func (q *Queue) Close() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.mu.closed = true
+	q.mu.items = nil
+	q.mu.last = map[string]uint64{}
+	q.cond.Broadcast()
+}
+
+func (q *Queue) push(t cache.DeltaType, obj any) error {
+	d, err := q.newDelta(t, obj)
+	if err != nil {
+		return err
+	}
+	rv := resourceVersionOf(d.Object)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.mu.closed || q.mu.failed || q.compressLocked(d, rv) {
+		return nil
+	}
+	q.appendLocked(item{delta: d, rv: rv})
+	q.mu.last[d.Key] = q.mu.popped + uint64(len(q.mu.items)) - 1
+	return nil
+}
+
+// newDelta computes the key and applies the transform.
+func (q *Queue) newDelta(t cache.DeltaType, obj any) (Delta, error) {
+	key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj)
+	if err != nil {
+		return Delta{}, cache.KeyError{Obj: obj, Err: err}
+	}
+	if _, isTombstone := obj.(cache.DeletedFinalStateUnknown); !isTombstone && q.transform != nil {
+		if obj, err = q.transform(obj); err != nil {
+			return Delta{}, fmt.Errorf("transform of %s: %w", key, err)
+		}
+	}
+	return Delta{Type: t, Key: key, Object: obj}, nil
+}
+
+// compressLocked reports whether d repeats the newest queued delta of its object,
+// and keeps the better informed of two deletions.
+func (q *Queue) compressLocked(d Delta, rv string) bool {
+	position, ok := q.mu.last[d.Key]
+	if !ok {
+		return false
+	}
+	queued := &q.mu.items[position-q.mu.popped]
+	if queued.delta.Type != d.Type {
+		return false
+	}
+	if d.Type != cache.Deleted {
+		return rv != "" && rv == queued.rv
+	}
+	if _, unknown := d.Object.(cache.DeletedFinalStateUnknown); unknown {
+		return true
+	}
+	if _, unknown := queued.delta.Object.(cache.DeletedFinalStateUnknown); unknown {
+		// The version stays that of the first: in between other objects'
+		// deltas may be queued.
+		queued.delta = d
+		return true
+	}
+	return rv == queued.rv
+}
+
+func (q *Queue) appendLocked(it item) {
+	if q.mu.closed {
+		return
+	}
+	q.mu.items = append(q.mu.items, it)
+	q.cond.Broadcast()
+}
+
+func (it item) isBookmark() bool {
+	return it.delta.Key == "" && it.rv != "" && it.list == nil
+}
+
+// resourceVersionOf returns the version of an object, or "" for a tombstone: the
+// version in its last known state says nothing about when it was deleted.
+func resourceVersionOf(obj any) string {
+	accessor, err := meta.Accessor(obj)
+	if err != nil {
+		return ""
+	}
+	return accessor.GetResourceVersion()
+}

@@ -1,0 +1,201 @@
+package indexer
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/warmcache/warmcache/internal/parallel"
+	"github.com/warmcache/warmcache/store"
+)
+
+// Change puts or deletes one object.
+type Change struct {
+	// Key is the object's key.
+	Key string
+	// Object is the new state, or nil to delete.
+	Object any
+	// Depart keeps the stored record of the object that this change deletes, or
+	// replaces by one of another UID, so that a restart can deliver the delete.
+	Depart bool
+}
+
+// Update is a set of changes that become durable together.
+type Update struct {
+	Changes []Change
+	// RV is the version that holds once Changes are applied; empty leaves it.
+	RV string
+	// Incomplete says that this is part of a list with more to come. RV must
+	// be empty. An Update with Complete ends the list.
+	Incomplete, Complete bool
+	// Contact, if not zero, is when the server vouched for this state.
+	Contact time.Time
+	// Cluster and Schema, if not empty, are what the objects come from.
+	Cluster, Schema string
+	// NoBookmarks, if set, records whether the server sends bookmarks.
+	NoBookmarks *bool
+}
+
+// Apply makes u visible to readers and hands it to the collection. It returns
+// the previous state of each changed object, nil where there was none.
+func (x *Indexer) Apply(u Update) ([]any, error) {
+	x.write.Lock()
+	defer x.write.Unlock()
+	olds := x.previousLocked(u.Changes)
+	batch, err := x.batchLocked(u, olds)
+	x.applyLocked(u.Changes, olds)
+	if u.RV != "" {
+		x.write.rv = u.RV
+	}
+	if x.write.collection == nil || x.write.suspended != nil {
+		return olds, nil
+	}
+	if err != nil {
+		x.abandonLocked(err)
+		return olds, nil
+	}
+	x.write.header = *batch.Header
+	x.persistLocked(batch)
+	return olds, nil
+}
+
+// previousLocked looks up the state before each change, where an earlier change
+// of the same object counts.
+func (x *Indexer) previousLocked(changes []Change) []any {
+	olds := make([]any, len(changes))
+	latest := make(map[string]any, len(changes))
+	for i, c := range changes {
+		old, ok := latest[c.Key]
+		if !ok {
+			old, _ = x.objects.Get(c.Key)
+		}
+		olds[i] = old
+		latest[c.Key] = c.Object
+	}
+	return olds
+}
+
+// applyLocked changes the objects in memory, under one lock of theirs.
+func (x *Indexer) applyLocked(changes []Change, olds []any) {
+	transactions := make([]cache.ThreadSafeStoreTransaction, len(changes))
+	for i, c := range changes {
+		t := cache.TransactionTypeUpdate
+		if c.Object == nil {
+			t = cache.TransactionTypeDelete
+		}
+		switch {
+		case olds[i] == nil && c.Object != nil:
+			x.count.Add(1)
+		case olds[i] != nil && c.Object == nil:
+			x.count.Add(-1)
+		}
+		transactions[i] = cache.ThreadSafeStoreTransaction{
+			Transaction: cache.Transaction{Type: t, Object: c.Object}, Key: c.Key,
+		}
+	}
+	x.objects.(cache.ThreadSafeStoreWithTransaction).Transaction(transactions...)
+}
+
+// batchLocked translates u for the collection. The error names an object that
+// cannot be encoded.
+func (x *Indexer) batchLocked(u Update, olds []any) (store.Batch, error) {
+	if x.write.collection == nil || x.write.suspended != nil {
+		return store.Batch{}, nil
+	}
+	values, err := x.encodeLocked(u.Changes)
+	if err != nil {
+		return store.Batch{}, err
+	}
+	header := x.headerLocked(u)
+	batch := store.Batch{Ops: make([]store.Op, len(u.Changes)), Header: &header}
+	for i, c := range u.Changes {
+		op := store.Op{Key: c.Key, Value: values[i], Index: x.changesLocked(olds[i], c.Object)}
+		if c.Depart {
+			op.Depart = x.departsLocked(c, olds[i])
+		}
+		delete(x.write.unread, c.Key)
+		batch.Ops[i] = op
+	}
+	return batch, nil
+}
+
+func (x *Indexer) headerLocked(u Update) store.Header {
+	header := x.write.header
+	if u.RV != "" {
+		header.RV = u.RV
+	}
+	if u.Incomplete {
+		header.Complete = false
+	}
+	if u.Complete {
+		// A foreign fingerprint stays until every record has been replaced, so
+		// that a crash in between does not make old records look like new ones.
+		header.Complete, header.Fingerprint = true, x.write.fingerprint
+	}
+	if !u.Contact.IsZero() {
+		header.Contact = u.Contact.UTC()
+	}
+	if u.Cluster != "" {
+		header.Cluster = u.Cluster
+	}
+	if u.Schema != "" {
+		header.Schema = u.Schema
+	}
+	if u.NoBookmarks != nil {
+		header.NoBookmarks = *u.NoBookmarks
+	}
+	return header
+}
+
+func (x *Indexer) encodeLocked(changes []Change) ([][]byte, error) {
+	values := make([][]byte, len(changes))
+	errs := make([]error, len(changes))
+	parallel.For(len(changes), func(i int) {
+		if changes[i].Object != nil {
+			values[i], errs[i] = x.encode(changes[i].Object)
+		}
+	})
+	for i, err := range errs {
+		if err != nil {
+			return nil, fmt.Errorf("object %s cannot be written: %w", changes[i].Key, err)
+		}
+	}
+	return values, nil
+}
+
+func (x *Indexer) encode(item any) ([]byte, error) {
+	obj, ok := item.(runtime.Object)
+	if !ok {
+		return nil, fmt.Errorf("type %T is not a runtime.Object", item)
+	}
+	return x.write.codec.Encode(obj)
+}
+
+// departsLocked returns the UID under which the record that c removes or replaces
+// is kept, or "" if there is none to keep.
+func (x *Indexer) departsLocked(c Change, old any) string {
+	var uid string
+	if record, ok := x.write.unread[c.Key]; ok {
+		uid = record.uid
+	} else if old != nil {
+		uid = DepartedUID(old)
+	}
+	if c.Object != nil && uid == DepartedUID(c.Object) {
+		return "" // the same object lives on
+	}
+	return uid
+}
+
+// noUID stands for the UID of objects without one, which no API server makes.
+const noUID = "unknown"
+
+// DepartedUID returns the UID under which the record of obj departs.
+func DepartedUID(obj any) string {
+	if accessor, err := meta.Accessor(obj); err == nil && accessor.GetUID() != "" {
+		return string(accessor.GetUID())
+	}
+	return noUID
+}

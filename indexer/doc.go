@@ -1,0 +1,24 @@
+// Package indexer is a cache.Indexer whose content outlives the process.
+//
+// In memory residency, the only one so far, all objects are decoded in memory,
+// in client-go's own thread-safe store, and reads cost what they cost there. The
+// collection behind it is written as changes are applied and read once, by Load.
+//
+// Promises:
+//
+//   - Read your writes: when Apply returns, every read sees the change, whether
+//     or not it has reached the disk.
+//   - One transaction: the records, index entries and resourceVersion of an
+//     Update become durable together.
+//   - Objects are encoded when they are applied. A caller that mutates an object
+//     it got from the indexer, which is a bug, does not damage the file.
+//   - Reads never fail for lack of a disk. When a record cannot be written the
+//     indexer goes on in memory, and what the file then holds is either an older
+//     consistent state or marked incomplete, so that the next start lists.
+//   - Functions of users (index functions) cannot bring the process down: an
+//     error or panic leaves the object unindexed under that index, logged and
+//     counted. client-go's store panics instead.
+//
+// Objects returned are shared with all other readers and must not be modified,
+// as with client-go's Indexer.
+package indexer

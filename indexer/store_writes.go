@@ -1,0 +1,108 @@
+package indexer
+
+import (
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/tools/cache"
+)
+
+// The writing half of cache.Indexer. An informer uses Apply; these serve code
+// that treats the indexer as a plain cache.Store, mostly tests that fill one.
+// Except for Replace and Bookmark they do not move the persisted version: an
+// object alone does not tell that everything before it has been applied.
+
+// Add implements cache.Store.
+func (x *Indexer) Add(obj any) error { return x.Update(obj) }
+
+// Update implements cache.Store.
+func (x *Indexer) Update(obj any) error {
+	return x.single(cache.Transaction{Type: cache.TransactionTypeUpdate, Object: obj})
+}
+
+// Delete implements cache.Store. It accepts a cache.DeletedFinalStateUnknown.
+func (x *Indexer) Delete(obj any) error {
+	return x.single(cache.Transaction{Type: cache.TransactionTypeDelete, Object: obj})
+}
+
+func (x *Indexer) single(t cache.Transaction) error {
+	change, err := newChange(t)
+	if err != nil {
+		return err
+	}
+	_, err = x.Apply(Update{Changes: []Change{change}})
+	x.observeVersion(t.Object)
+	return err
+}
+
+// Transaction implements cache.TransactionStore.
+func (x *Indexer) Transaction(txns ...cache.Transaction) *cache.TransactionError {
+	var changes []Change
+	var successful []int
+	var errs []error
+	for i, t := range txns {
+		change, err := newChange(t)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		changes = append(changes, change)
+		successful = append(successful, i)
+	}
+	if _, err := x.Apply(Update{Changes: changes}); err != nil {
+		successful, errs = nil, append(errs, err)
+	} else if len(txns) > 0 {
+		x.observeVersion(txns[len(txns)-1].Object)
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	return &cache.TransactionError{SuccessfulIndices: successful, TotalTransactions: len(txns), Errors: errs}
+}
+
+func newChange(t cache.Transaction) (Change, error) {
+	key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(t.Object)
+	if err != nil {
+		return Change{}, cache.KeyError{Obj: t.Object, Err: err}
+	}
+	if t.Type == cache.TransactionTypeDelete {
+		return Change{Key: key}, nil
+	}
+	return Change{Key: key, Object: t.Object}, nil
+}
+
+// observeVersion moves LastStoreSyncResourceVersion as client-go's store does.
+func (x *Indexer) observeVersion(obj any) {
+	accessor, err := meta.Accessor(obj)
+	if err != nil {
+		return
+	}
+	x.write.Lock()
+	defer x.write.Unlock()
+	x.write.rv = accessor.GetResourceVersion()
+}
+
+// Replace implements cache.Store.
+func (x *Indexer) Replace(list []any, resourceVersion string) error {
+	listed := make(map[string]struct{}, len(list))
+	update := Update{RV: resourceVersion, Complete: true}
+	for _, obj := range list {
+		change, err := newChange(cache.Transaction{Type: cache.TransactionTypeUpdate, Object: obj})
+		if err != nil {
+			return err
+		}
+		listed[change.Key] = struct{}{}
+		update.Changes = append(update.Changes, change)
+	}
+	for _, key := range x.Known().ListKeys() {
+		if _, ok := listed[key]; !ok {
+			update.Changes = append(update.Changes, Change{Key: key})
+		}
+	}
+	_, err := x.Apply(update)
+	return err
+}
+
+// Bookmark implements cache.Store.
+func (x *Indexer) Bookmark(rv string) {
+	// Without changes Apply cannot fail.
+	_, _ = x.Apply(Update{RV: rv})
+}

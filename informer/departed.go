@@ -1,0 +1,235 @@
+package informer
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/warmcache/warmcache/indexer"
+	"github.com/warmcache/warmcache/store"
+)
+
+const (
+	// maxAttempts is how many deliveries of a departed object may end with the
+	// process before it is given up.
+	maxAttempts = 3
+	// departedFlush bounds how long a delivery waits for its attempt to be
+	// noted on a slow disk.
+	departedFlush = 5 * time.Second
+	// departedCheck is how often the tracker looks whether handlers have
+	// returned.
+	departedCheck = time.Second
+)
+
+// departedTracker knows the departed records whose deletes have been given to
+// handlers, so that they can be removed from the file in time. It is guarded by
+// delivery.
+type departedTracker struct {
+	// enabled is set when there is a file to keep records in.
+	enabled   bool
+	retention time.Duration
+	// entries are ordered by expiry.
+	entries []departedEntry
+	// attempts are those entries whose record counts an attempt.
+	attempts []departedEntry
+	// late are the departed objects that waited for a handler. Each handler that
+	// registers within the retention gets them.
+	late []indexer.Departed
+	// waiting says that no handler has been there to give departed objects to:
+	// they stay in the file, however long that takes.
+	waiting bool
+	// wake tells the goroutine that expires entries that there are some.
+	wake chan struct{}
+}
+
+type departedEntry struct {
+	key, uid string
+	// seq is the notification of the delete.
+	seq     uint64
+	expires time.Time
+}
+
+func (t *departedTracker) track(e departedEntry, attempted bool) {
+	t.entries = append(t.entries, e)
+	if attempted {
+		t.attempts = append(t.attempts, e)
+	}
+	select {
+	case t.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (t *departedTracker) reset() { t.entries, t.attempts, t.late = nil, nil, nil }
+
+// replayDeparted gives the departed objects in the file to the handlers.
+func (i *sharedIndexInformer) replayDeparted(ctx context.Context) {
+	if i.processor.empty() {
+		i.delivery.departed.waiting = true
+		return
+	}
+	for _, d := range i.takeDeparted(ctx) {
+		var seq uint64
+		for _, n := range departedNotifications(d) {
+			seq = i.notify(n, false)
+		}
+		i.delivery.departed.track(i.entry(d.Key, d.UID, seq), true)
+	}
+}
+
+// takeDeparted reads the departed objects and notes, durably, that their delivery
+// begins: one that brings the process down must not do so for ever.
+func (i *sharedIndexInformer) takeDeparted(ctx context.Context) []indexer.Departed {
+	logger := klog.FromContext(ctx)
+	all, err := i.indexer.Departed()
+	if err != nil {
+		logger.Error(err, "Deletes of an earlier run cannot be read and are not delivered", "informer", i.name())
+		return nil
+	}
+	var departed []indexer.Departed
+	var ops []store.DepartedOp
+	for _, d := range all {
+		op := store.DepartedOp{Key: d.Key, UID: d.UID, Attempts: d.Attempts + 1}
+		if d.Attempts >= maxAttempts {
+			logger.Error(nil, "Delivering this delete has ended the process before; giving up on it",
+				"informer", i.name(), "key", d.Key, "uid", d.UID, "attempts", d.Attempts)
+			op.Remove = true
+		} else {
+			departed = append(departed, d)
+		}
+		ops = append(ops, op)
+	}
+	if len(ops) == 0 {
+		return nil
+	}
+	i.indexer.UpdateDeparted(ops)
+	flushCtx, cancel := context.WithTimeout(ctx, departedFlush)
+	defer cancel()
+	if err := i.indexer.Flush(flushCtx); err != nil {
+		logger.V(2).Info("Delivering deletes although the attempt could not be noted", "informer", i.name(), "err", err)
+	}
+	return departed
+}
+
+// departedNotifications introduces the object, which handlers of this process
+// have never seen, and deletes it.
+func departedNotifications(d indexer.Departed) []notification {
+	tombstone := cache.DeletedFinalStateUnknown{Key: d.Key, Obj: d.Object}
+	if d.Object == nil {
+		return []notification{{kind: deleted, obj: tombstone}}
+	}
+	return []notification{{kind: added, initial: true, obj: d.Object}, {kind: deleted, obj: tombstone}}
+}
+
+func (i *sharedIndexInformer) entry(key, uid string, seq uint64) departedEntry {
+	return departedEntry{key: key, uid: uid, seq: seq, expires: i.clock.Now().Add(i.delivery.departed.retention)}
+}
+
+// trackDeparted notes a delete that has just been given to the handlers.
+func (i *sharedIndexInformer) trackDeparted(key string, old any, seq uint64) {
+	if t := &i.delivery.departed; t.enabled && !t.waiting && old != nil {
+		t.track(i.entry(key, indexer.DepartedUID(old), seq), false)
+	}
+}
+
+// departedForLateHandler returns what a handler that registers after the replay
+// missed, if no handler was there to be told.
+func (i *sharedIndexInformer) departedForLateHandler() []notification {
+	t := &i.delivery.departed
+	if t.waiting {
+		t.waiting = false
+		t.late = i.takeDeparted(context.Background())
+	}
+	var ns []notification
+	for _, d := range t.late {
+		ns = append(ns, departedNotifications(d)...)
+	}
+	return ns
+}
+
+// trackLate notes the deletes among the notifications that a late handler was
+// given.
+func (i *sharedIndexInformer) trackLate(ns []notification) {
+	t := &i.delivery.departed
+	if len(t.late) == 0 {
+		return
+	}
+	var seq uint64
+	for _, n := range ns {
+		if n.kind == deleted {
+			seq = n.seq
+		}
+	}
+	for _, d := range t.late {
+		t.track(i.entry(d.Key, d.UID, seq), true)
+	}
+}
+
+// expireDeparted removes departed records some time after every handler has
+// returned from the delete, while the informer runs.
+func (i *sharedIndexInformer) expireDeparted(ctx context.Context) {
+	for {
+		var timer <-chan time.Time
+		if pause, more := i.sweepDeparted(); more {
+			timer = i.clock.After(pause)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer:
+		case <-i.delivery.departed.wake:
+			// Not at once: handlers need a moment, and many deletes make one
+			// sweep.
+			select {
+			case <-ctx.Done():
+				return
+			case <-i.clock.After(departedCheck):
+			}
+		}
+	}
+}
+
+// sweepDeparted ends attempts and removes records where it is time. It returns
+// when to look again, if there is anything left.
+func (i *sharedIndexInformer) sweepDeparted() (pause time.Duration, more bool) {
+	i.delivery.Lock()
+	defer i.delivery.Unlock()
+	t := &i.delivery.departed
+	now, handled := i.clock.Now(), i.processor.handled()
+	var ops []store.DepartedOp
+	for len(t.attempts) > 0 && t.attempts[0].seq <= handled {
+		ops = append(ops, store.DepartedOp{Key: t.attempts[0].key, UID: t.attempts[0].uid})
+		t.attempts = t.attempts[1:]
+	}
+	for len(t.entries) > 0 && t.entries[0].seq <= handled && !now.Before(t.entries[0].expires) {
+		ops = append(ops, store.DepartedOp{Key: t.entries[0].key, UID: t.entries[0].uid, Remove: true})
+		t.entries = t.entries[1:]
+	}
+	i.indexer.UpdateDeparted(ops)
+	switch {
+	case len(t.entries) == 0:
+		t.late = nil
+		return 0, false
+	case len(t.attempts) > 0:
+		return departedCheck, true
+	}
+	return max(departedCheck, t.entries[0].expires.Sub(now)), true
+}
+
+// clearDeparted removes, at a graceful stop, the records of deletes that every
+// handler has returned from.
+func (i *sharedIndexInformer) clearDeparted() {
+	i.delivery.Lock()
+	defer i.delivery.Unlock()
+	handled := i.processor.handled()
+	var ops []store.DepartedOp
+	for _, e := range i.delivery.departed.entries {
+		if e.seq <= handled {
+			ops = append(ops, store.DepartedOp{Key: e.key, UID: e.uid, Remove: true})
+		}
+	}
+	i.delivery.departed.reset()
+	i.indexer.UpdateDeparted(ops)
+}

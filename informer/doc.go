@@ -1,0 +1,29 @@
+// Package informer is a cache.SharedIndexInformer that survives its process.
+//
+// New takes what client-go's constructor takes, plus a store and an identity
+// within it. A restarted informer loads its objects from the store, resumes its
+// watch, proves that it has caught up, and only then tells its handlers: first
+// about what departed while it was away (OnAdd, then OnDelete), then about what
+// exists. To handlers a cold, a resumed and a relisted start look the same.
+//
+//	reflector ──events──► fifo ──batches──► pump ──► indexer ──► store
+//	    ▲                                    │          ▲
+//	    └────── failed: list again ──────────┤          └── readers
+//	                                         ▼
+//	                                     processor ──► one listener per handler
+//
+// Promises, beyond the contract of client-go:
+//
+//   - Order. Events of one object reach each handler in order. What a handler
+//     has been told, reads of the indexer already show.
+//   - HasSynced is true once every handler registered before has been handed the
+//     whole initial state, which under the Confirmed policy is proven to be no
+//     older than the server was at the start.
+//   - Deletes are delivered at least once to the handlers that are registered
+//     when an informer starts or, if there are none yet, to those registered
+//     later: across restarts and crashes, for as long as the departed record is
+//     kept (Options.DepartedRetention).
+//   - One bad disk, index function or record does not stop the informer.
+//
+// Objects passed to handlers are shared and must not be modified.
+package informer

@@ -1,0 +1,96 @@
+package informer
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
+)
+
+// minimumResyncPeriod is client-go's.
+const minimumResyncPeriod = time.Second
+
+// AddEventHandler implements cache.SharedInformer.
+func (i *sharedIndexInformer) AddEventHandler(handler cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
+	return i.AddEventHandlerWithOptions(handler, cache.HandlerOptions{})
+}
+
+// AddEventHandlerWithResyncPeriod implements cache.SharedInformer.
+func (i *sharedIndexInformer) AddEventHandlerWithResyncPeriod(handler cache.ResourceEventHandler, resyncPeriod time.Duration) (cache.ResourceEventHandlerRegistration, error) {
+	return i.AddEventHandlerWithOptions(handler, cache.HandlerOptions{ResyncPeriod: &resyncPeriod})
+}
+
+// AddEventHandlerWithOptions implements cache.SharedInformer.
+func (i *sharedIndexInformer) AddEventHandlerWithOptions(handler cache.ResourceEventHandler, options cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
+	i.lifecycle.Lock()
+	defer i.lifecycle.Unlock()
+	if i.lifecycle.stopped {
+		return nil, fmt.Errorf("handler %T was not added: %w", handler, errStopped)
+	}
+	logger := ptr.Deref(options.Logger, klog.Background())
+	requested := i.requestedResyncLocked(logger, ptr.Deref(options.ResyncPeriod, i.options.ResyncPeriod))
+	granted := grantedResync(logger, requested, i.lifecycle.resyncCheckPeriod)
+	l := newListener(logger, handler, i.clock, i.HasSyncedChecker().Name(), requested, granted)
+	i.join(l)
+	return l, nil
+}
+
+// join gives a handler the state as it is and all that follows. Before the
+// replay the state is not shown yet, and the replay will reach the handler.
+func (i *sharedIndexInformer) join(l *listener) {
+	i.delivery.Lock()
+	defer i.delivery.Unlock()
+	if !i.delivery.replayed {
+		i.processor.add(l, nil)
+		return
+	}
+	initial := append(i.departedForLateHandler(), initialAdds(i.indexer.List())...)
+	i.processor.add(l, initial)
+	i.trackLate(initial)
+	l.tracker.UpstreamHasSynced()
+}
+
+// requestedResyncLocked applies client-go's rules: a period has a minimum, one
+// that is shorter than the check period shortens the check period before the
+// start, and is lengthened to it afterwards.
+func (i *sharedIndexInformer) requestedResyncLocked(logger klog.Logger, period time.Duration) time.Duration {
+	if period <= 0 {
+		return 0
+	}
+	if period < minimumResyncPeriod {
+		logger.Info("Warning: resync period is too short and is lengthened", "period", period, "minimum", minimumResyncPeriod)
+		period = minimumResyncPeriod
+	}
+	check := i.lifecycle.resyncCheckPeriod
+	switch {
+	case period >= check:
+		return period
+	case i.lifecycle.started:
+		logger.Info("Warning: resync period is shorter than the check period of the running informer and is lengthened", "period", period, "checkPeriod", check)
+		return check
+	}
+	i.lifecycle.resyncCheckPeriod = period
+	i.processor.each(func(l *listener) { l.setResync(grantedResync(logger, l.requestedResync, period)) })
+	return period
+}
+
+// grantedResync returns the period that a handler gets.
+func grantedResync(logger klog.Logger, requested, check time.Duration) time.Duration {
+	if requested != 0 && check == 0 {
+		logger.Info("Warning: the handler asks for resyncs, which this informer does not do", "period", requested)
+		return 0
+	}
+	if requested == 0 {
+		return 0
+	}
+	return max(requested, check)
+}
+
+// RemoveEventHandler implements cache.SharedInformer.
+func (i *sharedIndexInformer) RemoveEventHandler(handle cache.ResourceEventHandlerRegistration) error {
+	i.delivery.Lock()
+	defer i.delivery.Unlock()
+	return i.processor.remove(handle)
+}

@@ -1,0 +1,327 @@
+package informer_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/warmcache/warmcache/informer"
+	"github.com/warmcache/warmcache/internal/apitest"
+	"github.com/warmcache/warmcache/store"
+	"github.com/warmcache/warmcache/store/storetest"
+)
+
+var (
+	configMaps = corev1.SchemeGroupVersion.WithResource("configmaps")
+	identity   = store.Identity{Version: "v1", Resource: "configmaps"}
+)
+
+// world is an API server and a store that outlive the informers of a test.
+type world struct {
+	t      *testing.T
+	server *apitest.Server
+	memory *storetest.Memory
+	client kubernetes.Interface
+}
+
+// inWorld runs a test in a synctest bubble: time stands still while anything can
+// run, so that the seconds of the protocol cost nothing.
+func inWorld(t *testing.T, test func(w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		server, err := apitest.New(apitest.Options{InMemory: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		config := server.RESTConfig()
+		config.ContentType = runtime.ContentTypeProtobuf
+		client, err := kubernetes.NewForConfig(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := server.Close(); err != nil {
+				t.Error(err)
+			}
+		}()
+		test(&world{t: t, server: server, memory: storetest.NewMemory(), client: client})
+	})
+}
+
+func configMap(name, value string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Data:       map[string]string{"value": value},
+	}
+}
+
+func (w *world) create(names ...string) {
+	w.t.Helper()
+	for _, name := range names {
+		if err := w.server.Create(configMap(name, "created")); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+func (w *world) update(name, value string) {
+	w.t.Helper()
+	if err := w.server.Update(configMap(name, value)); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) delete(names ...string) {
+	w.t.Helper()
+	for _, name := range names {
+		if err := w.server.Delete(configMap(name, "")); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// state is what the server has, by key.
+func (w *world) state() map[string]string {
+	w.t.Helper()
+	objs, _, err := w.server.List(configMaps, "")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	state := map[string]string{}
+	for _, obj := range objs {
+		state[keyOf(obj)] = describe(obj)
+	}
+	return state
+}
+
+func keyOf(obj any) string {
+	key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj)
+	if err != nil {
+		panic(err)
+	}
+	return key
+}
+
+// describe tells two states of an object apart.
+func describe(obj any) string {
+	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		if tombstone.Obj == nil {
+			return "unknown"
+		}
+		obj = tombstone.Obj
+	}
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		panic(err)
+	}
+	value := ""
+	if cm, ok := obj.(*corev1.ConfigMap); ok {
+		value = cm.Data["value"]
+	}
+	return fmt.Sprintf("%s@%s=%s", m.GetUID(), m.GetResourceVersion(), value)
+}
+
+func (w *world) listWatch() cache.ListerWatcher {
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			return w.client.CoreV1().ConfigMaps("").List(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			return w.client.CoreV1().ConfigMaps("").Watch(ctx, o)
+		},
+	}
+}
+
+// process is one run of an informer, from start to kill or stop.
+type process struct {
+	w        *world
+	store    store.Store
+	informer cache.SharedIndexInformer
+	recorder *recorder
+	cancel   context.CancelFunc
+	done     chan struct{}
+}
+
+// start runs an informer with one handler.
+func (w *world) start(change ...func(*informer.Options)) *process {
+	w.t.Helper()
+	p := w.prepare(change...)
+	p.recorder = p.handle()
+	p.run()
+	return p
+}
+
+// prepare makes an informer that does not run yet. The server's log begins anew.
+func (w *world) prepare(change ...func(*informer.Options)) *process {
+	w.t.Helper()
+	w.server.ResetRequests()
+	s := w.memory.Open()
+	o := informer.Options{
+		Store: s, Identity: identity, ListBelow: -1,
+		Indexers: cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
+	}
+	for _, c := range change {
+		c(&o)
+	}
+	return &process{w: w, store: s, informer: informer.New(w.listWatch(), &corev1.ConfigMap{}, o), done: make(chan struct{})}
+}
+
+func (p *process) run() {
+	ctx, cancel := context.WithCancel(context.Background())
+	p.cancel = cancel
+	go func() {
+		defer close(p.done)
+		p.informer.RunWithContext(ctx)
+	}()
+}
+
+// handle registers a new recording handler.
+func (p *process) handle() *recorder {
+	p.w.t.Helper()
+	r := &recorder{state: map[string]string{}}
+	registration, err := p.informer.AddEventHandler(r)
+	if err != nil {
+		p.w.t.Fatal(err)
+	}
+	r.registration = registration
+	return r
+}
+
+// synced waits until the handler has seen the initial state.
+func (p *process) synced() *process {
+	p.w.t.Helper()
+	<-p.recorder.registration.HasSyncedChecker().Done()
+	synctest.Wait()
+	return p
+}
+
+// kill ends the process as SIGKILL would: nothing it does afterwards reaches the
+// store.
+func (p *process) kill() {
+	p.w.memory.Open()
+	p.stop()
+}
+
+// stop ends it gracefully.
+func (p *process) stop() {
+	p.cancel()
+	<-p.done
+}
+
+func (p *process) status() informer.Status {
+	p.w.t.Helper()
+	status, ok := informer.StatusOf(p.informer)
+	if !ok {
+		p.w.t.Fatal("StatusOf does not know the informer")
+	}
+	return status
+}
+
+// converged checks that server, indexer and handler agree.
+func (p *process) converged() {
+	p.w.t.Helper()
+	synctest.Wait()
+	want := p.w.state()
+	got := map[string]string{}
+	for _, obj := range p.informer.GetStore().List() {
+		got[keyOf(obj)] = describe(obj)
+	}
+	if !maps.Equal(want, got) {
+		p.w.t.Errorf("indexer has\n%v\nserver has\n%v", got, want)
+	}
+	if p.recorder != nil {
+		if known := p.recorder.known(); !maps.Equal(want, known) {
+			p.w.t.Errorf("handler knows\n%v\nserver has\n%v", known, want)
+		}
+	}
+}
+
+// lists returns how many lists of more than one object, in either form, the
+// server has answered since the process was prepared.
+func (p *process) lists() int {
+	n := 0
+	for _, r := range p.w.server.Requests() {
+		switch {
+		case r.Resource != configMaps.Resource:
+		case r.Verb == "list" && r.Query.Get("limit") != "1":
+			n++
+		case r.Verb == "watch" && r.Query.Get("sendInitialEvents") == "true":
+			n++
+		}
+	}
+	return n
+}
+
+// recorder is a handler that remembers what it was told.
+type recorder struct {
+	registration cache.ResourceEventHandlerRegistration
+
+	mu     sync.Mutex
+	events []string
+	state  map[string]string
+}
+
+func (r *recorder) OnAdd(obj any, isInInitialList bool) {
+	word := "add"
+	if isInInitialList {
+		word = "initial"
+	}
+	r.record(word, obj)
+}
+func (r *recorder) OnUpdate(_, obj any) { r.record("update", obj) }
+func (r *recorder) OnDelete(obj any)    { r.record("delete", obj) }
+
+func (r *recorder) record(word string, obj any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, name, _ := cache.SplitMetaNamespaceKey(keyOf(obj))
+	r.events = append(r.events, word+" "+name)
+	if word == "delete" {
+		delete(r.state, keyOf(obj))
+		return
+	}
+	r.state[keyOf(obj)] = describe(obj)
+}
+
+func (r *recorder) known() map[string]string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.state)
+}
+
+// take returns the events since the last call. Initial adds come in any order
+// between objects, so runs of them are sorted.
+func (r *recorder) take() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	events := r.events
+	r.events = nil
+	start := 0
+	for i := 0; i <= len(events); i++ {
+		if i == len(events) || events[i][0] != 'i' {
+			slices.Sort(events[start:i])
+			start = i + 1
+		}
+	}
+	return events
+}
+
+func (w *world) wantEvents(r *recorder, want ...string) {
+	w.t.Helper()
+	synctest.Wait()
+	if got := r.take(); !slices.Equal(got, want) {
+		w.t.Errorf("handler was told\n%v\nwant\n%v", got, want)
+	}
+}

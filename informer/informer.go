@@ -1,0 +1,168 @@
+package informer
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+
+	"github.com/warmcache/warmcache/fifo"
+	"github.com/warmcache/warmcache/indexer"
+	"github.com/warmcache/warmcache/reflector"
+)
+
+var (
+	errStarted = errors.New("informer has already started")
+	errStopped = errors.New("informer has already stopped")
+)
+
+// sharedIndexInformer implements cache.SharedIndexInformer.
+type sharedIndexInformer struct {
+	options   Options
+	lw        cache.ListerWatcher
+	example   runtime.Object
+	clock     clock.WithTicker
+	indexer   *indexer.Indexer
+	processor *processor
+	mutations cache.MutationDetector
+	// synced is closed when the initial state has been handed to the handlers.
+	synced chan struct{}
+
+	// lifecycle guards what may only change before the start, and the start
+	// itself. It is taken before delivery.
+	lifecycle struct {
+		sync.Mutex
+		started, stopped  bool
+		transform         cache.TransformFunc
+		watchErrorHandler cache.WatchErrorHandlerWithContext
+		// resyncCheckPeriod is how often handlers are asked whether they want
+		// a resync.
+		resyncCheckPeriod time.Duration
+		queue             *fifo.Queue
+		reflector         *reflector.Reflector
+		// persistenceErr says why the informer works in memory only although
+		// it was given a store.
+		persistenceErr error
+	}
+
+	// delivery serialises changes of the indexer with their distribution, so
+	// that a handler that joins sees each change exactly once.
+	delivery struct {
+		sync.Mutex
+		// listed is set once the state derives from a list of this process.
+		listed bool
+		// replayed is set once handlers have been given the initial state.
+		replayed bool
+		// confirmed is set once the state is proven to be current.
+		confirmed bool
+		departed  departedTracker
+	}
+}
+
+// New returns an informer that lists and watches with lw. The example, an object
+// of the expected type, must not be nil if the informer is to be persistent.
+//
+// The informer opens its collection when it is run. If that fails, because the
+// identity is in use or invalid or the file is damaged, it works in memory, logs
+// why, and says so in its Status.
+func New(lw cache.ListerWatcher, example runtime.Object, o Options) cache.SharedIndexInformer {
+	o.setDefaults()
+	i := &sharedIndexInformer{
+		options:   o,
+		lw:        lw,
+		example:   example,
+		clock:     o.Clock,
+		processor: newProcessor(o.Clock),
+		mutations: cache.NewCacheMutationDetector(fmt.Sprintf("%T", example)),
+		synced:    make(chan struct{}),
+		indexer: indexer.New(indexer.Options{
+			Indexers: o.Indexers, IndexVersions: o.IndexVersions, Clock: o.Clock, Logger: o.Logger,
+		}),
+	}
+	i.lifecycle.resyncCheckPeriod = o.ResyncPeriod
+	i.delivery.departed.retention = o.DepartedRetention
+	i.delivery.departed.wake = make(chan struct{}, 1)
+	return i
+}
+
+// GetStore implements cache.SharedInformer.
+func (i *sharedIndexInformer) GetStore() cache.Store { return i.indexer }
+
+// GetIndexer implements cache.SharedIndexInformer.
+func (i *sharedIndexInformer) GetIndexer() cache.Indexer { return i.indexer }
+
+// AddIndexers implements cache.SharedIndexInformer. Unlike client-go's it may be
+// called at any time before the informer stops.
+func (i *sharedIndexInformer) AddIndexers(indexers cache.Indexers) error {
+	i.lifecycle.Lock()
+	defer i.lifecycle.Unlock()
+	if i.lifecycle.stopped {
+		return fmt.Errorf("indexers were not added: %w", errStopped)
+	}
+	return i.indexer.AddIndexers(indexers)
+}
+
+// SetTransform implements cache.SharedInformer.
+func (i *sharedIndexInformer) SetTransform(transform cache.TransformFunc) error {
+	i.lifecycle.Lock()
+	defer i.lifecycle.Unlock()
+	if i.lifecycle.started {
+		return errStarted
+	}
+	i.lifecycle.transform = transform
+	return nil
+}
+
+// SetWatchErrorHandler implements cache.SharedInformer.
+func (i *sharedIndexInformer) SetWatchErrorHandler(handler cache.WatchErrorHandler) error {
+	return i.SetWatchErrorHandlerWithContext(withoutContext(handler))
+}
+
+// SetWatchErrorHandlerWithContext implements cache.SharedInformer. The handler is
+// given a Reflector that has the informer's name and type but does not run.
+func (i *sharedIndexInformer) SetWatchErrorHandlerWithContext(handler cache.WatchErrorHandlerWithContext) error {
+	i.lifecycle.Lock()
+	defer i.lifecycle.Unlock()
+	if i.lifecycle.started {
+		return errStarted
+	}
+	i.lifecycle.watchErrorHandler = handler
+	return nil
+}
+
+// HasSynced implements cache.SharedInformer.
+func (i *sharedIndexInformer) HasSynced() bool { return cache.IsDone(i.HasSyncedChecker()) }
+
+// HasSyncedChecker implements cache.SharedInformer.
+func (i *sharedIndexInformer) HasSyncedChecker() cache.DoneChecker { return syncedChecker{i} }
+
+type syncedChecker struct{ informer *sharedIndexInformer }
+
+func (c syncedChecker) Name() string {
+	return fmt.Sprintf("SharedIndexInformer %T", c.informer.example)
+}
+func (c syncedChecker) Done() <-chan struct{} { return c.informer.synced }
+
+// LastSyncResourceVersion implements cache.SharedInformer. It is the version of
+// the store, what has been applied, not what has been read.
+func (i *sharedIndexInformer) LastSyncResourceVersion() string {
+	return i.indexer.LastStoreSyncResourceVersion()
+}
+
+// IsStopped implements cache.SharedInformer.
+func (i *sharedIndexInformer) IsStopped() bool {
+	i.lifecycle.Lock()
+	defer i.lifecycle.Unlock()
+	return i.lifecycle.stopped
+}
+
+// HasStarted reports whether Run was called, as client-go's informer does.
+func (i *sharedIndexInformer) HasStarted() bool {
+	i.lifecycle.Lock()
+	defer i.lifecycle.Unlock()
+	return i.lifecycle.started
+}

@@ -1,0 +1,206 @@
+package informer
+
+import (
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/cache/synctrack"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+)
+
+type kind uint8
+
+const (
+	added kind = iota
+	updated
+	deleted
+)
+
+// notification is one call of a handler.
+type notification struct {
+	kind kind
+	// initial is OnAdd's isInInitialList.
+	initial  bool
+	old, obj any
+	// seq numbers the notifications of an informer.
+	seq uint64
+}
+
+// listener relays notifications to one handler. Its queue is unbounded, as in
+// client-go: a slow handler delays neither the informer nor other handlers. It
+// implements cache.ResourceEventHandlerRegistration.
+type listener struct {
+	logger  klog.Logger
+	handler cache.ResourceEventHandler
+	clock   clock.Clock
+	// tracker counts the initial notifications that are not delivered yet.
+	tracker *synctrack.SingleFileTracker
+	// finished is closed when the handler will not be called any more.
+	finished chan struct{}
+
+	// started says that run was called; guarded by the processor.
+	started bool
+	// requestedResync is what the handler asked for, resync what it gets.
+	requestedResync time.Duration
+
+	mu struct {
+		sync.Mutex
+		waiting []notification
+		closed  bool
+		// handled is the seq of the last notification that the handler has
+		// returned from; idle says that there is none left.
+		handled    uint64
+		idle       bool
+		resync     time.Duration
+		nextResync time.Time
+	}
+	wake *sync.Cond
+}
+
+func newListener(logger klog.Logger, handler cache.ResourceEventHandler, c clock.Clock, upstream string, requested, resync time.Duration) *listener {
+	l := &listener{
+		logger:          logger,
+		handler:         handler,
+		clock:           c,
+		tracker:         synctrack.NewSingleFileTracker(fmt.Sprintf("%s + event handler %T", upstream, handler)),
+		finished:        make(chan struct{}),
+		requestedResync: requested,
+	}
+	l.wake = sync.NewCond(&l.mu)
+	l.mu.idle = true
+	l.mu.resync = resync
+	l.mu.nextResync = c.Now().Add(resync)
+	return l
+}
+
+// HasSynced implements cache.ResourceEventHandlerRegistration.
+func (l *listener) HasSynced() bool { return l.tracker.HasSynced() }
+
+// HasSyncedChecker implements cache.ResourceEventHandlerRegistration.
+func (l *listener) HasSyncedChecker() cache.DoneChecker { return l.tracker }
+
+// ShutdownChan is what cache.ShutDownEventHandler waits for.
+func (l *listener) ShutdownChan() <-chan struct{} { return l.finished }
+
+// add queues notifications for the handler, which it takes over.
+func (l *listener) add(ns ...notification) {
+	for _, n := range ns {
+		if n.kind == added && n.initial {
+			l.tracker.Start()
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.closed {
+		return
+	}
+	l.mu.waiting = append(l.mu.waiting, ns...)
+	l.mu.idle = l.mu.idle && len(ns) == 0
+	l.wake.Signal()
+}
+
+// close makes run return after the current notification. What waits is dropped,
+// as in client-go.
+func (l *listener) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.closed = true
+	l.wake.Signal()
+}
+
+// run calls the handler until close.
+func (l *listener) run() {
+	defer close(l.finished)
+	for {
+		batch := l.next()
+		if batch == nil {
+			return
+		}
+		for n := range batch {
+			if !l.deliver(batch[n]) {
+				// Only seen when crashes are configured not to end the process.
+				l.clock.Sleep(time.Second)
+			}
+			batch[n] = notification{} // let the objects go
+			if l.isClosed() {
+				return
+			}
+		}
+	}
+}
+
+// next waits for notifications and takes all of them, or returns nil after
+// close.
+func (l *listener) next() []notification {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.idle = len(l.mu.waiting) == 0
+	for len(l.mu.waiting) == 0 && !l.mu.closed {
+		l.wake.Wait()
+	}
+	if l.mu.closed {
+		return nil
+	}
+	batch := l.mu.waiting
+	l.mu.waiting = nil
+	return batch
+}
+
+// deliver calls the handler and reports whether it returned normally.
+func (l *listener) deliver(n notification) (ok bool) {
+	defer utilruntime.HandleCrashWithLogger(l.logger)
+	switch n.kind {
+	case added:
+		l.handler.OnAdd(n.obj, n.initial)
+		if n.initial {
+			l.tracker.Finished()
+		}
+	case updated:
+		l.handler.OnUpdate(n.old, n.obj)
+	case deleted:
+		l.handler.OnDelete(n.obj)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.handled = n.seq
+	return true
+}
+
+func (l *listener) isClosed() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mu.closed
+}
+
+// handled returns the seq up to which the handler has returned from everything.
+func (l *listener) handled() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.idle {
+		return math.MaxUint64
+	}
+	return l.mu.handled
+}
+
+// dueForResync reports whether the handler wants a resync now, and if so sets
+// the time of the next.
+func (l *listener) dueForResync(now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.resync == 0 || now.Before(l.mu.nextResync) {
+		return false
+	}
+	l.mu.nextResync = now.Add(l.mu.resync)
+	return true
+}
+
+func (l *listener) setResync(period time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.resync = period
+}

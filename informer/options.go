@@ -1,0 +1,97 @@
+package informer
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/warmcache/warmcache/reflector"
+	"github.com/warmcache/warmcache/store"
+)
+
+// StartPolicy decides when stored objects may be shown to handlers.
+type StartPolicy = reflector.StartPolicy
+
+// The start policies; see package reflector.
+var (
+	// Confirmed waits for the proof that the store is up to date. It is the
+	// default.
+	Confirmed = reflector.Confirmed
+	// Resumed waits until the server has accepted the resumed watch.
+	Resumed = reflector.Resumed
+)
+
+// Stale is Confirmed, but shows stored objects as they are when the server has
+// been out of reach for the given time.
+func Stale(after time.Duration) StartPolicy { return reflector.Stale(after) }
+
+// Options configure an informer. The zero value works like client-go's: in
+// memory only.
+type Options struct {
+	// Store keeps the objects; nil works in memory only.
+	Store store.Store
+	// Identity is the informer's place in the store. An empty Form is taken from
+	// the example object. Required with Store.
+	Identity store.Identity
+
+	// Indexers are the indices to begin with.
+	Indexers cache.Indexers
+	// IndexVersions names versions of index functions. Without one, the stored
+	// index of a function of the main module or of a function literal is built
+	// anew after each deploy.
+	IndexVersions map[string]string
+	// TransformVersion names the version of the transform, and must change when
+	// its results do. Without one, a transform of the main module or a function
+	// literal makes each deploy list once.
+	TransformVersion string
+
+	// ResyncPeriod is the default resync period of handlers; 0 means none.
+	ResyncPeriod time.Duration
+	// ObjectDescription overrides the name of the type in logs.
+	ObjectDescription string
+	// Identifier names the informer, as in client-go.
+	Identifier cache.InformerNameAndResource
+
+	// Start decides when stored objects may be shown to handlers.
+	Start StartPolicy
+	// ListBelow lists at once, instead of proving that the stored copy is
+	// current, when it is smaller than this many bytes: for a few objects a
+	// list costs less than the 1 to 2 s of the proof. 0 means DefaultListBelow,
+	// a negative value never.
+	ListBelow int64
+	// Cluster and Schema, if set, identify the cluster and the server's schema of
+	// the resource, or return "" if that cannot be known. A stored copy of
+	// another cluster is dropped, one of another schema is listed again.
+	Cluster, Schema func(context.Context) (string, error)
+	// DepartedRetention is how long after its delivery a delete is kept for
+	// redelivery, should the process crash before having dealt with it. 0 means
+	// DefaultDepartedRetention. Only the time that the process runs counts.
+	DepartedRetention time.Duration
+
+	// Clock defaults to the real one.
+	Clock clock.WithTicker
+	// Logger defaults to the one in the context of Run.
+	Logger *klog.Logger
+}
+
+const (
+	// DefaultListBelow is the default of Options.ListBelow.
+	DefaultListBelow = 128 << 10
+	// DefaultDepartedRetention is the default of Options.DepartedRetention.
+	DefaultDepartedRetention = 10 * time.Minute
+)
+
+func (o *Options) setDefaults() {
+	if o.ListBelow == 0 {
+		o.ListBelow = DefaultListBelow
+	}
+	if o.DepartedRetention <= 0 {
+		o.DepartedRetention = DefaultDepartedRetention
+	}
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+}

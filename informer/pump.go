@@ -1,0 +1,224 @@
+package informer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/warmcache/warmcache/fifo"
+	"github.com/warmcache/warmcache/indexer"
+)
+
+// errContradiction means that the server speaks of objects as if we held another
+// state than we do: it was restored from a backup and has since passed the
+// version we resumed from, or our copy is wrong. Only a list tells.
+var errContradiction = errors.New("the server's events contradict the stored objects")
+
+// pump loads the stored objects and then applies batches until the queue is
+// closed. The reflector probes and resumes meanwhile.
+func (i *sharedIndexInformer) pump(ctx context.Context) {
+	start := i.clock.Now()
+	if err := i.indexer.Load(ctx); err != nil && ctx.Err() == nil {
+		i.lifecycle.queue.Fail(err)
+	}
+	klog.FromContext(ctx).V(2).Info("Loaded stored objects", "informer", i.name(),
+		"objects", i.indexer.Len(), "duration", i.clock.Since(start))
+	for {
+		err := i.lifecycle.queue.PopBatch(func(b fifo.Batch) error { return i.apply(ctx, b) })
+		if errors.Is(err, fifo.ErrClosed) {
+			return
+		}
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "Changes could not be applied; listing again", "informer", i.name())
+		}
+	}
+}
+
+// apply brings one batch into the indexer and then to the handlers, in this
+// order: what a handler is told, it can read.
+func (i *sharedIndexInformer) apply(ctx context.Context, b fifo.Batch) error {
+	i.delivery.Lock()
+	defer i.delivery.Unlock()
+	if b.Reset {
+		i.indexer.Reset()
+		i.delivery.departed.reset()
+	}
+	if b.List != fifo.NoList {
+		i.delivery.listed = true
+	}
+	if err := i.contradiction(b.Deltas); err != nil {
+		return err
+	}
+	olds, err := i.store(b)
+	if err != nil {
+		return err
+	}
+	if i.delivery.replayed {
+		i.distribute(b.Deltas, olds)
+	}
+	if b.CaughtUp != nil {
+		i.caughtUp(ctx, *b.CaughtUp)
+	}
+	return nil
+}
+
+// contradiction checks watch events against the stored copy that was resumed
+// from. After a list the state is the server's own.
+func (i *sharedIndexInformer) contradiction(deltas []fifo.Delta) error {
+	if i.delivery.listed {
+		return nil
+	}
+	present := map[string]types.UID{}
+	for _, d := range deltas {
+		uid, held := present[d.Key]
+		if !held {
+			uid, held = i.heldUID(d.Key)
+		}
+		held = held && uid != gone
+		switch {
+		case d.Type == cache.Added && held && uid == uidOf(d.Object):
+			return fmt.Errorf("%w: %s was added, but is there already", errContradiction, d.Key)
+		case (d.Type == cache.Updated || d.Type == cache.Deleted) && !held:
+			return fmt.Errorf("%w: %s was changed or deleted, but is not there", errContradiction, d.Key)
+		}
+		present[d.Key] = uidOf(d.Object)
+		if d.Type == cache.Deleted {
+			present[d.Key] = gone
+		}
+	}
+	return nil
+}
+
+// gone stands for the UID of an object that a batch has deleted.
+const gone types.UID = "\x00gone"
+
+func (i *sharedIndexInformer) heldUID(key string) (types.UID, bool) {
+	// GetByKey in memory residency has no error.
+	old, exists, _ := i.indexer.GetByKey(key)
+	return uidOf(old), exists
+}
+
+func uidOf(obj any) types.UID {
+	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = tombstone.Obj
+	}
+	if obj == nil {
+		return ""
+	}
+	accessor, err := meta.Accessor(obj)
+	if err != nil {
+		return ""
+	}
+	return accessor.GetUID()
+}
+
+// store applies the deltas that change something. The result is parallel to the
+// deltas: the previous state of each.
+func (i *sharedIndexInformer) store(b fifo.Batch) ([]any, error) {
+	update := indexer.Update{
+		RV:         b.RV,
+		Incomplete: b.List == fifo.ListPartial,
+		Complete:   b.List == fifo.ListEnd,
+	}
+	positions := make([]int, 0, len(b.Deltas))
+	for position, d := range b.Deltas {
+		if d.Type == cache.Sync {
+			continue
+		}
+		// Before the replay nothing is told to handlers, so whatever
+		// disappears has to depart. Afterwards a change of the UID surfaces as
+		// an update, as in client-go.
+		change := indexer.Change{Key: d.Key, Object: d.Object, Depart: !i.delivery.replayed}
+		if d.Type == cache.Deleted {
+			change.Object, change.Depart = nil, true
+		}
+		update.Changes = append(update.Changes, change)
+		positions = append(positions, position)
+	}
+	olds := make([]any, len(b.Deltas))
+	if len(update.Changes) == 0 && update.RV == "" && b.List == fifo.NoList {
+		return olds, nil
+	}
+	i.describe(&update)
+	changed, err := i.indexer.Apply(update)
+	for n, position := range positions {
+		if err == nil {
+			olds[position] = changed[n]
+		}
+	}
+	return olds, err
+}
+
+// describe adds what the reflector knows about the server.
+func (i *sharedIndexInformer) describe(update *indexer.Update) {
+	status := i.lifecycle.reflector.Status()
+	update.Cluster, update.Schema = status.Cluster, status.Schema
+	if update.RV != "" {
+		update.Contact = i.clock.Now()
+	}
+	if status.Bookmarks != nil {
+		silent := !*status.Bookmarks
+		update.NoBookmarks = &silent
+	}
+}
+
+// distribute tells the handlers what has been applied.
+func (i *sharedIndexInformer) distribute(deltas []fifo.Delta, olds []any) {
+	for n, d := range deltas {
+		switch {
+		case d.Type == cache.Sync:
+			i.notify(notification{kind: updated, old: d.Object, obj: d.Object}, true)
+		case d.Type == cache.Deleted:
+			seq := i.notify(notification{kind: deleted, obj: d.Object}, false)
+			i.trackDeparted(d.Key, olds[n], seq)
+		case olds[n] == nil:
+			i.notify(notification{kind: added, obj: d.Object}, false)
+		default:
+			// As in client-go, what did not change the version is a resync.
+			same := versionOf(olds[n]) == versionOf(d.Object)
+			i.notify(notification{kind: updated, old: olds[n], obj: d.Object}, same)
+		}
+	}
+}
+
+func (i *sharedIndexInformer) notify(n notification, isSync bool) uint64 {
+	if n.kind != deleted {
+		i.mutations.AddObject(n.obj)
+	}
+	return i.processor.distribute(n, isSync)
+}
+
+func versionOf(obj any) string {
+	accessor, err := meta.Accessor(obj)
+	if err != nil {
+		return ""
+	}
+	return accessor.GetResourceVersion()
+}
+
+// caughtUp shows the state to the handlers, the first time, and notes whether it
+// is confirmed.
+func (i *sharedIndexInformer) caughtUp(ctx context.Context, mark fifo.CaughtUp) {
+	i.delivery.confirmed = i.delivery.confirmed || mark.Confirmed
+	if i.delivery.replayed {
+		return
+	}
+	start := i.clock.Now()
+	i.replayDeparted(ctx)
+	objects := i.indexer.List()
+	for _, obj := range objects {
+		i.mutations.AddObject(obj)
+	}
+	i.processor.distributeInitial(objects)
+	i.delivery.replayed = true
+	close(i.synced)
+	i.processor.upstreamSynced()
+	klog.FromContext(ctx).V(2).Info("Informer has synced", "informer", i.name(), "objects", len(objects),
+		"confirmed", mark.Confirmed, "replay", i.clock.Since(start).Round(time.Millisecond))
+}

@@ -1,0 +1,217 @@
+package informer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/warmcache/warmcache/codec"
+	"github.com/warmcache/warmcache/fifo"
+	"github.com/warmcache/warmcache/indexer"
+	"github.com/warmcache/warmcache/internal/funcid"
+	"github.com/warmcache/warmcache/reflector"
+	"github.com/warmcache/warmcache/store"
+)
+
+// Run implements cache.SharedInformer.
+func (i *sharedIndexInformer) Run(stopCh <-chan struct{}) {
+	i.RunWithContext(wait.ContextForChannel(stopCh))
+}
+
+// RunWithContext implements cache.SharedInformer. When ctx ends it stops the
+// reflector, then the handlers, and returns once everything applied has been
+// flushed and the identity is free again.
+func (i *sharedIndexInformer) RunWithContext(ctx context.Context) {
+	defer utilruntime.HandleCrashWithContext(ctx)
+	if i.options.Logger != nil {
+		ctx = klog.NewContext(ctx, *i.options.Logger)
+	}
+	if !i.begin() {
+		klog.FromContext(ctx).Info("Warning: the informer has started already; it cannot run twice", "informer", i.name())
+		return
+	}
+	defer i.end(ctx)
+
+	// Handlers stop strictly after what feeds them.
+	handlersCtx, stopHandlers := context.WithCancel(context.WithoutCancel(ctx))
+	var handlers wait.Group
+	defer handlers.Wait()
+	defer stopHandlers()
+	handlers.StartWithChannel(handlersCtx.Done(), i.mutations.Run)
+	handlers.StartWithContext(handlersCtx, i.processor.run)
+
+	i.prepare(ctx, i.open(ctx))
+	var feeders wait.Group
+	defer feeders.Wait()
+	feeders.StartWithContext(ctx, i.lifecycle.reflector.Run)
+	feeders.StartWithContext(ctx, i.resync)
+	feeders.StartWithContext(ctx, i.expireDeparted)
+	feeders.StartWithContext(ctx, func(ctx context.Context) {
+		<-ctx.Done()
+		i.lifecycle.queue.Close()
+	})
+	i.pump(ctx)
+}
+
+func (i *sharedIndexInformer) begin() bool {
+	i.lifecycle.Lock()
+	defer i.lifecycle.Unlock()
+	if i.lifecycle.started {
+		return false
+	}
+	i.lifecycle.started = true
+	return true
+}
+
+// end runs after the last handler has returned.
+func (i *sharedIndexInformer) end(ctx context.Context) {
+	i.lifecycle.Lock()
+	i.lifecycle.stopped = true
+	i.lifecycle.Unlock()
+	i.clearDeparted()
+	if err := i.indexer.Detach(); err != nil {
+		klog.FromContext(ctx).Error(err, "The last changes did not reach the disk; the next start resumes from before them", "informer", i.name())
+	}
+}
+
+// open opens and attaches the collection. A failure leaves the informer in
+// memory.
+func (i *sharedIndexInformer) open(ctx context.Context) indexer.Origin {
+	if i.options.Store == nil {
+		return indexer.Origin{}
+	}
+	origin, err := i.attach(ctx)
+	if err != nil {
+		i.lifecycle.Lock()
+		i.lifecycle.persistenceErr = err
+		i.lifecycle.Unlock()
+		klog.FromContext(ctx).Error(err, "Objects are not persisted; going on from memory", "informer", i.name())
+	}
+	return origin
+}
+
+func (i *sharedIndexInformer) attach(ctx context.Context) (indexer.Origin, error) {
+	if i.example == nil {
+		return indexer.Origin{}, errors.New("an informer without an example object cannot be persistent")
+	}
+	c, err := codec.New(i.example)
+	if err != nil {
+		return indexer.Origin{}, err
+	}
+	identity := i.options.Identity
+	if identity.Form == "" {
+		identity.Form = i.form()
+	}
+	collection, err := i.options.Store.Collection(identity)
+	if err != nil {
+		return indexer.Origin{}, fmt.Errorf("opening the collection of %s: %w", identity, err)
+	}
+	i.delivery.departed.enabled = true
+	origin, err := i.indexer.Attach(collection, c, i.fingerprint(ctx, c.Fingerprint()))
+	if err != nil {
+		// The indexer has emptied the collection and goes on writing it.
+		klog.FromContext(ctx).Error(err, "Stored objects cannot be read; listing", "informer", i.name())
+	}
+	return origin, nil
+}
+
+func (i *sharedIndexInformer) form() store.Form {
+	switch i.example.(type) {
+	case *unstructured.Unstructured:
+		return store.FormUnstructured
+	case *metav1.PartialObjectMetadata:
+		return store.FormMetadata
+	}
+	return store.FormTyped
+}
+
+// fingerprint identifies what made the stored records.
+func (i *sharedIndexInformer) fingerprint(ctx context.Context, codecFingerprint string) string {
+	transform := i.lifecycle.transform
+	switch {
+	case transform == nil:
+		return codecFingerprint
+	case i.options.TransformVersion != "":
+		return codecFingerprint + " transform version " + i.options.TransformVersion
+	}
+	id, perBuild := funcid.Of(transform)
+	if perBuild {
+		klog.FromContext(ctx).Info("Each new build of this program will list once, because it may have changed the transform; set a transform version to avoid it", "informer", i.name())
+	}
+	return codecFingerprint + " transform " + id
+}
+
+// prepare makes the queue and the reflector.
+func (i *sharedIndexInformer) prepare(ctx context.Context, origin indexer.Origin) {
+	i.lifecycle.Lock()
+	defer i.lifecycle.Unlock()
+	i.lifecycle.queue = fifo.New(fifo.Options{Known: i.indexer.Known(), Transform: i.lifecycle.transform})
+	i.lifecycle.reflector = reflector.New(reflector.Options{
+		ListerWatcher:   i.lw,
+		Queue:           queue{i.lifecycle.queue},
+		Expected:        i.example,
+		Name:            i.name(),
+		TypeDescription: i.options.ObjectDescription,
+		Origin: reflector.Origin{
+			RV: origin.RV, Reason: origin.Reason, Cluster: origin.Cluster, Schema: origin.Schema,
+			NoBookmarks: origin.NoBookmarks, Bytes: origin.Totals.Bytes,
+		},
+		Policy:            i.options.Start,
+		ListBelow:         i.options.ListBelow,
+		Cluster:           i.options.Cluster,
+		Schema:            i.options.Schema,
+		WatchErrorHandler: i.lifecycle.watchErrorHandler,
+		Clock:             i.clock,
+	})
+	klog.FromContext(ctx).V(2).Info("Starting informer", "informer", i.name(), "storedRV", origin.RV, "storedObjects", origin.Totals.Count)
+}
+
+// queue lets a reflector use a fifo.Queue.
+type queue struct{ *fifo.Queue }
+
+func (q queue) NewReplacement() reflector.Replacement { return q.Queue.NewReplacement() }
+
+// name is what logs call the informer.
+func (i *sharedIndexInformer) name() string {
+	if i.options.Identity.Resource != "" {
+		return i.options.Identity.String()
+	}
+	return fmt.Sprintf("%T", i.example)
+}
+
+func withoutContext(handler cache.WatchErrorHandler) cache.WatchErrorHandlerWithContext {
+	return func(_ context.Context, r *cache.Reflector, err error) { handler(r, err) }
+}
+
+// resync asks the handlers, once per check period, whether they want to see
+// everything again. As in client-go it begins once the informer has synced.
+func (i *sharedIndexInformer) resync(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-i.synced:
+	}
+	i.lifecycle.Lock()
+	period, queue := i.lifecycle.resyncCheckPeriod, i.lifecycle.queue
+	i.lifecycle.Unlock()
+	if period <= 0 {
+		return
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-i.clock.After(period):
+		}
+		if i.processor.shouldResync() {
+			queue.Resync()
+		}
+	}
+}

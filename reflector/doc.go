@@ -1,0 +1,34 @@
+// Package reflector reads a collection from the API server into a queue, as
+// client-go's Reflector does, but can begin at the resourceVersion of a stored
+// copy instead of with a list:
+//
+//	    start ── no stored version, or listing is cheaper ──────────────► LIST
+//	      ▼
+//	    PROBE   list with limit=1: the server's version now
+//	      │ other cluster: forget the copy; other schema ───────────────► LIST
+//	      │ lower than the stored version, or not comparable ───────────► LIST
+//	      │ equal ──────────────────────────────────────────► CAUGHT UP
+//	      ▼
+//	    RESUME  watch from the stored version, asking the server to end it
+//	      │     after 3 s, which makes it send a bookmark before
+//	      │ event or bookmark at or past the probed version ► CAUGHT UP
+//	      │ expired; contradiction found by the consumer ───────────────► LIST
+//	      │ ended without proof: probe again, which moves the server's
+//	      │ watch cache, and another round; 4 silent rounds ────────────► LIST
+//	      ▼
+//	CAUGHT UP ◄────────────────────────────────────────────────────────── LIST
+//	      ▼
+//	    WATCH   until it expires or the consumer fails ─────────────────► LIST
+//
+// Promises:
+//
+//   - Events reach the queue in the order of the server, and the queue's mark
+//     CaughtUp(true) only after everything that the server had when the
+//     reflector started.
+//   - A list reads at the server's current version, never at an older one.
+//   - Errors that do not say that the version is unusable (connection lost, 429,
+//     5xx, 401, 403, 404) are retried from where the watch was, with client-go's
+//     backoff. client-go lists again after most of them.
+//   - An object that cannot be queued, because of its type, its key or a failing
+//     transform, leads to a list; the version never moves past it.
+package reflector

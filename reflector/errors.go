@@ -1,0 +1,53 @@
+package reflector
+
+import (
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+)
+
+// ErrUnusable is wrapped by the error that reports an object from the server
+// that cannot be put into the queue.
+var ErrUnusable = errors.New("object from the API server cannot be used")
+
+// errTable explains what is wrong with a table.
+var errTable = errors.New("the client asks for tables, which hold no objects")
+
+// errQueueFailed wraps what the consumer of the queue reported.
+type errQueueFailed struct{ cause error }
+
+func (e errQueueFailed) Error() string {
+	return fmt.Sprintf("store has to be listed again: %v", e.cause)
+}
+func (e errQueueFailed) Unwrap() error { return e.cause }
+
+// isExpired reports whether a version is too old, or was given out by a server
+// that no longer knows it. Servers before 1.18 say Gone.
+func isExpired(err error) bool {
+	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err)
+}
+
+// isTooLarge reports whether the server has not reached a version yet.
+func isTooLarge(err error) bool {
+	return apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
+}
+
+// isRejected reports whether the server will not take this request however often
+// it is made.
+func isRejected(err error) bool {
+	return apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) ||
+		apierrors.IsNotAcceptable(err) || apierrors.IsMethodNotSupported(err)
+}
+
+// isDenied reports whether the server is there and says no.
+func isDenied(err error) bool {
+	return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err)
+}
+
+// isBusy reports whether trying something else instead would only add load.
+func isBusy(err error) bool {
+	return utilnet.IsConnectionRefused(err) || utilnet.IsConnectionReset(err) || apierrors.IsTooManyRequests(err)
+}

@@ -1,0 +1,183 @@
+package reflector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/pager"
+	"k8s.io/klog/v2"
+)
+
+// errNoEnd says that a streamed list ended before it was complete.
+var errNoEnd = errors.New("streamed list ended early")
+
+// list reads the whole collection at the server's current version into the
+// queue and marks it caught up. If the list was streamed, the watch that goes on
+// behind it is returned.
+func (r *Reflector) list(ctx context.Context) (watch.Interface, error) {
+	r.setPhase(PhaseListing)
+	reason := r.run.listReason
+	r.update(func(s *Status) { s.ListReason = reason })
+	klog.FromContext(ctx).V(2).Info("Listing", "type", r.description, "reason", reason)
+	var w watch.Interface
+	err := errNoEnd
+	if r.streamLists {
+		w, err = r.streamList(ctx)
+		if err != nil && (ctx.Err() != nil || isBusy(err) || isDenied(err)) {
+			return nil, err
+		}
+	}
+	if err != nil {
+		// Older servers, or those with the feature off, refuse to stream.
+		klog.FromContext(ctx).V(4).Info("Listing in pages", "type", r.description, "cause", err)
+		if err = r.pageList(ctx); err != nil {
+			return nil, err
+		}
+	}
+	r.run.listReason = ""
+	// Also when it was marked before: the queue drops marks when the consumer
+	// fails, and a list is what follows.
+	r.caughtUp()
+	return w, nil
+}
+
+// commit queues a list that has arrived whole.
+func (r *Reflector) commit(list Replacement, rv string) {
+	list.Commit(rv)
+	r.run.rv = rv
+	r.contacted()
+	r.update(func(s *Status) {
+		s.Lists++
+		s.RV, s.ServerRV = rv, rv
+	})
+}
+
+// streamList asks for a watch that begins with the current state (KEP-3157): an
+// ADDED event for every object, changes that happen meanwhile, and a bookmark
+// that ends it.
+func (r *Reflector) streamList(ctx context.Context) (_ watch.Interface, err error) {
+	options := r.watchOptions()
+	yes := true
+	options.ResourceVersion = ""
+	options.SendInitialEvents = &yes
+	options.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan
+	w, err := r.open(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	list := r.queue.NewReplacement()
+	rv, err := r.readStream(ctx, w, list)
+	if err != nil {
+		w.Stop()
+		return nil, err
+	}
+	r.commit(list, rv)
+	return w, nil
+}
+
+// readStream reads up to the bookmark that ends the initial state and returns
+// its version.
+func (r *Reflector) readStream(ctx context.Context, w watch.Interface, list Replacement) (string, error) {
+	for {
+		select {
+		case <-ctx.Done():
+			return "", ctx.Err()
+		case event, ok := <-w.ResultChan():
+			if !ok {
+				return "", errNoEnd
+			}
+			rv, ended, err := r.addToList(event, list)
+			if err != nil || ended {
+				return rv, err
+			}
+		}
+	}
+}
+
+// addToList puts one event of a streamed list into list.
+func (r *Reflector) addToList(event watch.Event, list Replacement) (rv string, ended bool, err error) {
+	if event.Type == watch.Error {
+		return "", false, fmt.Errorf("listing %s: %w", r.description, apierrors.FromObject(event.Object))
+	}
+	if rv, err = r.accept(event.Object); err != nil {
+		return "", false, err
+	}
+	switch event.Type {
+	case watch.Added, watch.Modified:
+		err = list.Add(event.Object)
+	case watch.Deleted:
+		err = list.Remove(event.Object)
+	case watch.Bookmark:
+		accessor, accessErr := meta.Accessor(event.Object)
+		if accessErr != nil {
+			return "", false, fmt.Errorf("%w: %w", ErrUnusable, accessErr)
+		}
+		r.noteBookmarks(true)
+		ended = accessor.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true"
+	}
+	if err != nil {
+		err = fmt.Errorf("%w: %w", ErrUnusable, err)
+	}
+	return rv, ended, err
+}
+
+// pageList reads the collection in pages, or whole if a page token expires
+// before the end.
+func (r *Reflector) pageList(ctx context.Context) error {
+	list, rv, err := r.readPages(ctx, pager.New(nil).PageSize)
+	if isExpired(err) {
+		list, rv, err = r.readPages(ctx, 0)
+	}
+	if err != nil {
+		return fmt.Errorf("listing %s: %w", r.description, err)
+	}
+	r.commit(list, rv)
+	return nil
+}
+
+func (r *Reflector) readPages(ctx context.Context, limit int64) (list Replacement, rv string, err error) {
+	list = r.queue.NewReplacement()
+	options := metav1.ListOptions{Limit: limit}
+	for {
+		page, err := r.lw.ListWithContext(ctx, options)
+		if err != nil {
+			return nil, "", err
+		}
+		accessor, err := meta.ListAccessor(page)
+		if err == nil && isTable(page) {
+			err = errTable
+		}
+		if err != nil {
+			return nil, "", fmt.Errorf("%w: %w", ErrUnusable, err)
+		}
+		if options.Continue == "" {
+			// Later pages may be of a later state, if the server had to give up
+			// the first one; a watch from the first misses nothing.
+			rv = accessor.GetResourceVersion()
+		}
+		if err := r.addPage(page, list); err != nil {
+			return nil, "", err
+		}
+		if options.Continue = accessor.GetContinue(); options.Continue == "" {
+			return list, rv, nil
+		}
+	}
+}
+
+func (r *Reflector) addPage(page runtime.Object, list Replacement) error {
+	return meta.EachListItemWithAlloc(page, func(obj runtime.Object) error {
+		if _, err := r.accept(obj); err != nil {
+			return err
+		}
+		if err := list.Add(obj); err != nil {
+			return fmt.Errorf("%w: %w", ErrUnusable, err)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,320 @@
+package reflector
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"reflect"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/features"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/watchlist"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+)
+
+// Queue is where a reflector puts what it reads. Its methods are called by one
+// goroutine, except CaughtUp.
+type Queue interface {
+	Add(obj any) error
+	Update(obj any) error
+	Delete(obj any) error
+	// Bookmark says that everything up to rv has been queued.
+	Bookmark(rv string) error
+	// NewReplacement begins a list of the whole collection.
+	NewReplacement() Replacement
+	// Reset says that what is known belongs to another cluster.
+	Reset()
+	// CaughtUp marks the point from which the state may be shown.
+	CaughtUp(confirmed bool)
+	// Failed delivers the error of a consumer that needs a list to go on.
+	Failed() <-chan error
+}
+
+// Replacement is a list of the whole collection under way.
+type Replacement interface {
+	Add(obj any) error
+	Remove(obj any) error
+	Len() int
+	// Commit queues the list as the state at rv.
+	Commit(rv string)
+}
+
+// Origin describes the stored copy that a reflector begins with.
+type Origin struct {
+	// RV is the version of the copy. Empty means that there is none that a
+	// watch could resume from; Reason says why.
+	RV, Reason string
+	// Cluster and Schema are what the copy was made from; empty if unknown.
+	Cluster, Schema string
+	// NoBookmarks says that the server was seen not to send bookmarks, so that
+	// waiting for a proof is pointless.
+	NoBookmarks bool
+	// Bytes is the size of the copy.
+	Bytes int64
+}
+
+// Options configure a Reflector.
+type Options struct {
+	// ListerWatcher and Queue are required.
+	ListerWatcher cache.ListerWatcher
+	Queue         Queue
+	// Expected is an example of the objects; nil accepts any type.
+	Expected runtime.Object
+	// Name and TypeDescription are for logs and the watch error handler.
+	Name, TypeDescription string
+
+	// Origin is the stored copy; the zero value lists.
+	Origin Origin
+	// Policy decides when the copy may be shown.
+	Policy StartPolicy
+	// ListBelow lists at once, instead of proving that a watch has caught up,
+	// when the copy is smaller than this many bytes. The proof takes the server
+	// 1 to 2 s.
+	ListBelow int64
+	// Cluster and Schema, if set, identify the cluster and the schema of the
+	// resource; see Origin. An empty answer means that it cannot be known. They
+	// are asked once.
+	Cluster, Schema func(context.Context) (string, error)
+
+	// WatchErrorHandler defaults to cache.DefaultWatchErrorHandler.
+	WatchErrorHandler cache.WatchErrorHandlerWithContext
+	// Backoff defaults to client-go's: 0.8 s doubling to 30 s, with jitter, reset
+	// after 2 min without error.
+	Backoff *wait.Backoff
+	// Clock defaults to the real one.
+	Clock clock.WithTicker
+}
+
+// Reflector fills a queue from the API server; see the package documentation.
+type Reflector struct {
+	lw          cache.ListerWatcherWithContext
+	queue       Queue
+	origin      Origin
+	policy      StartPolicy
+	listBelow   int64
+	cluster     func(context.Context) (string, error)
+	schema      func(context.Context) (string, error)
+	handleError cache.WatchErrorHandlerWithContext
+	delay       wait.DelayFunc
+	clock       clock.WithTicker
+
+	expectedType reflect.Type
+	expectedGVK  *schema.GroupVersionKind
+	description  string
+	streamLists  bool
+	// stock is what watch error handlers are given.
+	stock *cache.Reflector
+
+	// run belongs to the goroutine of Run.
+	run struct {
+		// rv is the version up to which events have been queued.
+		rv string
+		// listReason, if not empty, says why the next thing to do is a list.
+		listReason string
+		identified bool
+		// target is the server's version at the first probe.
+		target string
+		// silentRounds counts rounds of resuming in which nothing arrived.
+		silentRounds int
+		// internalErrors counts watches in a row that the server broke off.
+		internalErrors int
+	}
+
+	mu struct {
+		sync.Mutex
+		status Status
+		// shown is set once the queue has been given a mark.
+		shown bool
+	}
+}
+
+// client-go's backoff (tools/cache/reflector.go).
+const (
+	backoffInit  = 800 * time.Millisecond
+	backoffMax   = 30 * time.Second
+	backoffReset = 2 * time.Minute
+)
+
+// New returns a reflector that has not started.
+func New(o Options) *Reflector {
+	r := &Reflector{
+		lw:          cache.ToListerWatcherWithContext(o.ListerWatcher),
+		queue:       o.Queue,
+		origin:      o.Origin,
+		policy:      o.Policy,
+		listBelow:   o.ListBelow,
+		cluster:     o.Cluster,
+		schema:      o.Schema,
+		handleError: o.WatchErrorHandler,
+		clock:       o.Clock,
+		description: o.TypeDescription,
+	}
+	if r.clock == nil {
+		r.clock = clock.RealClock{}
+	}
+	if r.handleError == nil {
+		r.handleError = cache.DefaultWatchErrorHandler
+	}
+	r.delay = backoffOrDefault(o.Backoff).DelayWithReset(r.clock, backoffReset)
+	r.expect(o.Expected)
+	r.streamLists = features.FeatureGates().Enabled(features.WatchListClient) &&
+		!watchlist.DoesClientNotSupportWatchListSemantics(o.ListerWatcher)
+	// It never runs. Watch error handlers use it to tell informers apart.
+	r.stock = cache.NewReflectorWithOptions(o.ListerWatcher, o.Expected, &cache.FakeCustomStore{},
+		cache.ReflectorOptions{Name: o.Name, TypeDescription: r.description})
+	r.mu.status.Phase = PhaseStarting
+	r.run.rv, r.run.listReason = o.Origin.RV, firstReason(o)
+	return r
+}
+
+func backoffOrDefault(b *wait.Backoff) wait.Backoff {
+	if b != nil {
+		return *b
+	}
+	return wait.Backoff{
+		Duration: backoffInit,
+		Cap:      backoffMax,
+		Steps:    int(math.Ceil(float64(backoffMax) / float64(backoffInit))),
+		Factor:   2,
+		Jitter:   1,
+	}
+}
+
+func (r *Reflector) expect(example runtime.Object) {
+	if example == nil {
+		return
+	}
+	r.expectedType = reflect.TypeOf(example)
+	if r.description == "" {
+		r.description = r.expectedType.String()
+	}
+	if u, ok := example.(*unstructured.Unstructured); ok && !u.GroupVersionKind().Empty() {
+		gvk := u.GroupVersionKind()
+		r.expectedGVK = &gvk
+	}
+}
+
+// firstReason says why the first thing to do is a list, or returns "".
+func firstReason(o Options) string {
+	_, err := resourceversion.CompareResourceVersion(o.Origin.RV, o.Origin.RV)
+	switch {
+	case o.Origin.RV == "" && o.Origin.Reason != "":
+		return o.Origin.Reason
+	case o.Origin.RV == "":
+		return "nothing is stored"
+	case err != nil:
+		return fmt.Sprintf("the stored resourceVersion %q cannot be compared", o.Origin.RV)
+	case o.Origin.Bytes < o.ListBelow:
+		return fmt.Sprintf("listing %d bytes is cheaper than proving that they are current", o.Origin.Bytes)
+	}
+	return ""
+}
+
+// Run reads until ctx ends. It must be called once.
+func (r *Reflector) Run(ctx context.Context) {
+	defer r.setPhase(PhaseStopped)
+	ctx, cancel := context.WithCancel(ctx)
+	var wg wait.Group
+	defer wg.Wait()
+	defer cancel()
+	if r.policy.stale > 0 && r.origin.RV != "" {
+		wg.StartWithContext(ctx, r.showStale)
+	}
+	for ctx.Err() == nil {
+		if err := r.cycle(ctx); err != nil && ctx.Err() == nil {
+			r.failed(err)
+			r.handleError(ctx, r.stock, err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-r.clock.After(r.delay()):
+		}
+	}
+}
+
+// cycle goes through the picture once, from wherever the last one ended.
+func (r *Reflector) cycle(ctx context.Context) error {
+	select {
+	case err := <-r.queue.Failed():
+		r.listNext(err.Error())
+	default:
+	}
+	if err := r.identify(ctx); err != nil {
+		return err
+	}
+	if r.run.listReason == "" && !r.Status().CaughtUp {
+		if err := r.catchUp(ctx); err != nil {
+			return err
+		}
+	}
+	if r.run.listReason != "" {
+		w, err := r.list(ctx)
+		if err != nil {
+			return err
+		}
+		return r.watch(ctx, w)
+	}
+	return r.watch(ctx, nil)
+}
+
+// listNext makes a list the next thing to do.
+func (r *Reflector) listNext(reason string) {
+	if r.run.listReason == "" {
+		r.run.listReason = reason
+	}
+}
+
+// caughtUp marks the queue: everything the server had at the start has been
+// queued.
+func (r *Reflector) caughtUp() {
+	r.mu.Lock()
+	r.mu.shown = true
+	r.mu.status.CaughtUp = true
+	r.mu.Unlock()
+	r.queue.CaughtUp(true)
+}
+
+// show marks the queue without proof, once.
+func (r *Reflector) show(ctx context.Context, why string) {
+	r.mu.Lock()
+	shown := r.mu.shown
+	r.mu.shown = true
+	r.mu.Unlock()
+	if !shown {
+		klog.FromContext(ctx).V(2).Info("Showing stored objects before they are confirmed", "type", r.description, "reason", why)
+		r.queue.CaughtUp(false)
+	}
+}
+
+// showStale waits until the server has been out of reach for the time that the
+// policy says.
+func (r *Reflector) showStale(ctx context.Context) {
+	since := r.clock.Now()
+	for {
+		status := r.Status()
+		if status.Contact.After(since) {
+			since = status.Contact
+		}
+		left := r.policy.stale - r.clock.Since(since)
+		switch {
+		case status.CaughtUp || status.Foreign:
+			return
+		case left <= 0:
+			r.show(ctx, "the server cannot be reached")
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.clock.After(left):
+		}
+	}
+}

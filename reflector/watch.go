@@ -1,0 +1,198 @@
+package reflector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+)
+
+const (
+	// A watch ends after a random time between these, as in client-go, to
+	// spread the load on API servers.
+	minWatchTimeout = 5 * time.Minute
+	maxWatchTimeout = 10 * time.Minute
+	// shortWatch is how long a watch without events must last not to count as
+	// an error, as in client-go.
+	shortWatch = time.Second
+	// maxInternalErrors is how many watches in a row may end in an internal
+	// error of the server before a list is tried instead.
+	maxInternalErrors = 5
+)
+
+// errDeadline ends a round of resuming that the server did not end.
+var errDeadline = errors.New("watch outlived its timeout")
+
+// watch follows the collection until it has to be listed or an error calls for a
+// pause. w, if not nil, is a watch that a streamed list has left open.
+func (r *Reflector) watch(ctx context.Context, w watch.Interface) error {
+	for ctx.Err() == nil {
+		r.setPhase(PhaseWatching)
+		start := r.clock.Now()
+		if w == nil {
+			var err error
+			if w, err = r.open(ctx, r.watchOptions()); err != nil {
+				return r.watchEnded(err)
+			}
+		}
+		events, err := r.consume(ctx, stream{watch: w})
+		w = nil
+		if err == nil && events == 0 && r.clock.Since(start) < shortWatch {
+			err = &cache.VeryShortWatchError{Name: r.stock.Name()}
+		}
+		if err != nil {
+			return r.watchEnded(err)
+		}
+		klog.FromContext(ctx).V(4).Info("Watch closed", "type", r.description, "events", events)
+	}
+	return nil
+}
+
+func (r *Reflector) watchOptions() metav1.ListOptions {
+	seconds := int64((minWatchTimeout + rand.N(maxWatchTimeout-minWatchTimeout)).Seconds())
+	return metav1.ListOptions{ResourceVersion: r.run.rv, AllowWatchBookmarks: true, TimeoutSeconds: &seconds}
+}
+
+func (r *Reflector) open(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	w, err := r.lw.WatchWithContext(ctx, options)
+	if err != nil {
+		return nil, fmt.Errorf("watching %s: %w", r.description, err)
+	}
+	r.contacted()
+	r.update(func(s *Status) { s.Watches++ })
+	return w, nil
+}
+
+// watchEnded decides what follows from the error that ended a watch: usually
+// another one from the same version, after a pause. It returns nil if what
+// follows is a list that needs no pause.
+func (r *Reflector) watchEnded(err error) error {
+	var failed errQueueFailed
+	switch {
+	case isExpired(err):
+		r.listNext("the server has forgotten the changes since " + r.run.rv)
+		if !r.Status().CaughtUp {
+			return nil
+		}
+	case errors.As(err, &failed) && r.Status().Lists == 0:
+		// What the stored copy and the watch said does not go together.
+		r.listNext(err.Error())
+		return nil
+	case isTooLarge(err), isRejected(err), errors.Is(err, ErrUnusable), errors.As(err, &failed):
+		r.listNext(err.Error())
+	case apierrors.IsInternalError(err):
+		if r.run.internalErrors++; r.run.internalErrors >= maxInternalErrors {
+			r.listNext("watches keep ending in internal errors")
+		}
+	}
+	return err
+}
+
+// stream is an open watch and what else ends or interrupts reading it.
+type stream struct {
+	watch    watch.Interface
+	deadline <-chan time.Time
+	// quiet, if set, fires when the first burst is over. It is restarted by
+	// every event.
+	quiet clock.Timer
+}
+
+// consume queues the events of a stream until it ends, and stops it. It returns
+// how many came.
+func (r *Reflector) consume(ctx context.Context, s stream) (events int, err error) {
+	defer s.watch.Stop()
+	var quietC <-chan time.Time
+	if s.quiet != nil {
+		quietC = s.quiet.C()
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return events, nil
+		case err := <-r.queue.Failed():
+			return events, errQueueFailed{err}
+		case <-s.deadline:
+			return events, errDeadline
+		case <-quietC:
+			r.show(ctx, "the watch was accepted")
+		case event, ok := <-s.watch.ResultChan():
+			if !ok {
+				return events, nil
+			}
+			if err := r.queueEvent(event); err != nil {
+				return events, err
+			}
+			events++
+			if s.quiet != nil {
+				s.quiet.Reset(quiet)
+			}
+		}
+	}
+}
+
+// queueEvent puts one watch event into the queue.
+func (r *Reflector) queueEvent(event watch.Event) error {
+	if event.Type == watch.Error {
+		return fmt.Errorf("watch of %s: %w", r.description, apierrors.FromObject(event.Object))
+	}
+	rv, err := r.accept(event.Object)
+	if err != nil {
+		return err
+	}
+	switch event.Type {
+	case watch.Added:
+		err = r.queue.Add(event.Object)
+	case watch.Modified:
+		err = r.queue.Update(event.Object)
+	case watch.Deleted:
+		err = r.queue.Delete(event.Object)
+	case watch.Bookmark:
+		r.noteBookmarks(true)
+		err = r.queue.Bookmark(rv)
+	default:
+		err = fmt.Errorf("unknown event type %q", event.Type)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrUnusable, err)
+	}
+	r.observe(rv)
+	return nil
+}
+
+// accept checks that an object is what this reflector expects and returns its
+// version. An object of another type would reach handlers that cannot cast it;
+// skipping it, as client-go does, would lose a change for good.
+func (r *Reflector) accept(obj runtime.Object) (string, error) {
+	if r.expectedType != nil && reflect.TypeOf(obj) != r.expectedType {
+		return "", fmt.Errorf("%w: got type %T, want %s", ErrUnusable, obj, r.expectedType)
+	}
+	if isTable(obj) {
+		return "", fmt.Errorf("%w: %w", ErrUnusable, errTable)
+	}
+	if gvk := obj.GetObjectKind().GroupVersionKind(); r.expectedGVK != nil && gvk != *r.expectedGVK {
+		return "", fmt.Errorf("%w: got %s, want %s", ErrUnusable, gvk, r.expectedGVK)
+	}
+	accessor, err := meta.Accessor(obj)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", ErrUnusable, err)
+	}
+	return accessor.GetResourceVersion(), nil
+}
+
+// isTable reports whether obj is what a server sends to a client that asked for
+// a human-readable form (kubernetes/kubernetes#132926).
+func isTable(obj runtime.Object) bool {
+	gvk := obj.GetObjectKind().GroupVersionKind()
+	return gvk.Group == metav1.GroupName && gvk.Kind == "Table"
+}

@@ -1,0 +1,235 @@
+package memory
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/warmcache/warmcache/store"
+)
+
+// Options configure an Engine. The zero value is a good default.
+type Options struct {
+	// Clock tells the time of departed records; the real one by default.
+	Clock clock.PassiveClock
+	// Volatile, if not nil, is the reason why nothing of this engine will
+	// survive. It is reported as Durability.Err.
+	Volatile error
+}
+
+// Engine holds collections in memory, across any number of Open and Close. Its
+// methods are safe for concurrent use.
+type Engine struct {
+	options Options
+
+	mu struct {
+		sync.Mutex
+		// contents holds the state of every collection ever opened.
+		contents map[store.Identity]*content
+		// open is the store returned by the last Open.
+		open *memoryStore
+	}
+}
+
+// content is the current state of one collection and when it was written.
+// It is guarded by Engine.mu.
+type content struct {
+	state   *state
+	written time.Time
+}
+
+// New returns an empty engine.
+func New(o Options) *Engine {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	e := &Engine{options: o}
+	e.mu.contents = map[store.Identity]*content{}
+	return e
+}
+
+// Open returns a store with everything that was applied so far. A store that
+// was opened before is closed by it, as if its process had died.
+func (e *Engine) Open() store.Store {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s := &memoryStore{engine: e, collections: map[store.Identity]*collection{}}
+	e.mu.open = s
+	return s
+}
+
+// memoryStore implements store.Store. It is closed when it is not the engine's
+// open store any more.
+type memoryStore struct {
+	engine *Engine
+	// collections are those that are open; guarded by Engine.mu.
+	collections map[store.Identity]*collection
+}
+
+func (s *memoryStore) checkOpenLocked() error {
+	if s.engine.mu.open != s {
+		return store.ErrClosed
+	}
+	return nil
+}
+
+func (s *memoryStore) Collection(id store.Identity) (store.Collection, error) {
+	if err := id.Validate(); err != nil {
+		return nil, err
+	}
+	s.engine.mu.Lock()
+	defer s.engine.mu.Unlock()
+	if err := s.checkOpenLocked(); err != nil {
+		return nil, err
+	}
+	if s.collections[id] != nil {
+		return nil, fmt.Errorf("%w: %s", store.ErrInUse, id)
+	}
+	if s.engine.mu.contents[id] == nil {
+		s.engine.mu.contents[id] = &content{state: newState()}
+	}
+	c := &collection{store: s, id: id}
+	s.collections[id] = c
+	return c, nil
+}
+
+func (s *memoryStore) Informers() ([]store.Info, error) {
+	s.engine.mu.Lock()
+	defer s.engine.mu.Unlock()
+	if err := s.checkOpenLocked(); err != nil {
+		return nil, err
+	}
+	var infos []store.Info
+	for id, content := range s.engine.mu.contents {
+		if !content.state.exists() {
+			continue
+		}
+		info := store.Info{
+			Identity: id,
+			Totals:   content.state.totals,
+			Departed: int64(content.state.departed.Len()),
+			InUse:    s.collections[id] != nil,
+		}
+		if header := content.state.header; header != nil {
+			info.Header = header.Clone()
+		}
+		infos = append(infos, info)
+	}
+	slices.SortFunc(infos, func(a, b store.Info) int {
+		return cmp.Compare(a.Identity.String(), b.Identity.String())
+	})
+	return infos, nil
+}
+
+func (s *memoryStore) Forget(id store.Identity) error {
+	s.engine.mu.Lock()
+	defer s.engine.mu.Unlock()
+	if err := s.checkOpenLocked(); err != nil {
+		return err
+	}
+	if s.collections[id] != nil {
+		return fmt.Errorf("%w: %s", store.ErrInUse, id)
+	}
+	if content := s.engine.mu.contents[id]; content == nil || !content.state.exists() {
+		return fmt.Errorf("%w: %s", store.ErrNotFound, id)
+	}
+	delete(s.engine.mu.contents, id)
+	return nil
+}
+
+func (s *memoryStore) Close() error {
+	s.engine.mu.Lock()
+	defer s.engine.mu.Unlock()
+	if s.engine.mu.open == s {
+		s.engine.mu.open = nil
+	}
+	return nil
+}
+
+// collection implements store.Collection.
+type collection struct {
+	store *memoryStore
+	id    store.Identity
+}
+
+func (c *collection) Identity() store.Identity { return c.id }
+
+// contentLocked returns what the collection holds, or ErrClosed.
+func (c *collection) contentLocked() (*content, error) {
+	if err := c.store.checkOpenLocked(); err != nil {
+		return nil, err
+	}
+	if c.store.collections[c.id] != c {
+		return nil, store.ErrClosed
+	}
+	return c.store.engine.mu.contents[c.id], nil
+}
+
+func (c *collection) current() (*state, time.Time, error) {
+	c.store.engine.mu.Lock()
+	defer c.store.engine.mu.Unlock()
+	content, err := c.contentLocked()
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	return content.state, content.written, nil
+}
+
+func (c *collection) View(fn func(store.Tx) error) error {
+	s, _, err := c.current()
+	if err != nil {
+		return err
+	}
+	return fn(tx{s})
+}
+
+func (c *collection) Apply(b store.Batch) error {
+	if err := b.Validate(); err != nil {
+		return err
+	}
+	engine := c.store.engine
+	engine.mu.Lock()
+	defer engine.mu.Unlock()
+	content, err := c.contentLocked()
+	if err != nil {
+		return err
+	}
+	now := engine.options.Clock.Now().Round(0).UTC()
+	content.state = content.state.apply(b, now)
+	content.written = now
+	return nil
+}
+
+// Flush has nothing to wait for.
+func (c *collection) Flush(context.Context) error {
+	_, _, err := c.current()
+	return err
+}
+
+func (c *collection) Durability() store.Durability {
+	volatile := c.store.engine.options.Volatile
+	s, written, err := c.current()
+	if err != nil || volatile != nil {
+		return store.Durability{Err: errors.Join(err, volatile)}
+	}
+	d := store.Durability{Committed: written}
+	if s.header != nil {
+		d.RV = s.header.RV
+	}
+	return d
+}
+
+func (c *collection) Close() error {
+	c.store.engine.mu.Lock()
+	defer c.store.engine.mu.Unlock()
+	if c.store.collections[c.id] == c {
+		delete(c.store.collections, c.id)
+	}
+	return nil
+}
