@@ -6,6 +6,7 @@ import (
 	"go/token"
 	"path"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -43,19 +44,22 @@ var callRules = []callRule{
 }
 
 func TestCalls_NothingForbidden(t *testing.T) {
-	for _, file := range sourceFiles(t) {
-		for _, problem := range checkCalls(file, callRules) {
+	files := sourceFiles(t)
+	bubbles := bubbleFuncs(files)
+	for _, file := range files {
+		for _, problem := range checkCalls(file, bubbles[file.dir()], callRules) {
 			t.Error(problem)
 		}
 	}
 }
 
 // checkCalls reports forbidden calls without an allowance, and allowances
-// without a call or a reason.
-func checkCalls(file sourceFile, rules []callRule) (problems []string) {
+// without a call or a reason. What is passed to the functions in bubbles runs in
+// a synctest bubble.
+func checkCalls(file sourceFile, bubbles []string, rules []callRule) (problems []string) {
 	imports := importNames(file.File)
 	allowances := findAllowances(file)
-	for _, call := range calls(file.File, imports) {
+	for _, call := range calls(file.File, imports, bubbles) {
 		rule, forbidden := match(rules, call, placeOf(file))
 		if !forbidden || allowances.use(file.fset.Position(call.pos).Line, call.spelling()) {
 			continue
@@ -91,8 +95,8 @@ func (c call) spelling() string {
 
 // calls finds calls by syntax. A function that is passed on as a value, or a
 // local one named like a built-in, is not told apart; neither occurs by accident.
-func calls(file *ast.File, imports map[string]string) (found []call) {
-	ast.Inspect(file, func(node ast.Node) bool {
+func calls(node ast.Node, imports map[string]string, bubbles []string) (found []call) {
+	ast.Inspect(node, func(node ast.Node) bool {
 		expr, ok := node.(*ast.CallExpr)
 		if !ok {
 			return true
@@ -114,9 +118,27 @@ func calls(file *ast.File, imports map[string]string) (found []call) {
 		}
 		found = append(found, c)
 		// In a bubble, sleeping is exact and takes no time.
-		return c.pkg != "testing/synctest" || c.name != "Test"
+		return !isBubble(c) && (c.pkg != "" || !slices.Contains(bubbles, c.name))
 	})
 	return found
+}
+
+func isBubble(c call) bool { return c.pkg == "testing/synctest" && c.name == "Test" }
+
+// bubbleFuncs returns, for each directory, the functions that start a bubble:
+// tests wrap synctest.Test in helpers of their own.
+func bubbleFuncs(files []sourceFile) map[string][]string {
+	bubbles := map[string][]string{}
+	for _, file := range files {
+		imports := importNames(file.File)
+		for _, decl := range file.Decls {
+			fn, ok := decl.(*ast.FuncDecl)
+			if ok && slices.ContainsFunc(calls(fn, imports, nil), isBubble) {
+				bubbles[file.dir()] = append(bubbles[file.dir()], fn.Name.Name)
+			}
+		}
+	}
+	return bubbles
 }
 
 // isAbort recognises panic(http.ErrAbortHandler), which is how net/http lets a
@@ -237,6 +259,7 @@ func TestCheckCalls(t *testing.T) {
 		{"renamed import", "p.go", `tick.Sleep(1)`, 1},
 		{"sleep in a test", "p_test.go", `tick.Sleep(1)`, 1},
 		{"sleep in a bubble", "p_test.go", `synctest.Test(nil, func() { tick.Sleep(1) })`, 0},
+		{"sleep in a helper's bubble", "p_test.go", `inBubble(func() { tick.Sleep(1) })`, 0},
 		{"a method of that name", "p.go", `var clock c; clock.Sleep(1)`, 0},
 		{"allowed on the line", "p.go", "tick.Sleep(1) //hygiene:allow time.Sleep: no event for this", 0},
 		{"allowed above", "p.go", "//hygiene:allow time.Sleep: no event for this\n\ttick.Sleep(1)", 0},
@@ -244,13 +267,15 @@ func TestCheckCalls(t *testing.T) {
 		{"allowed something else", "p.go", "tick.Sleep(1) //hygiene:allow panic: no event for this", 2},
 		{"allowed for nothing", "p.go", "//hygiene:allow time.Sleep: no event for this", 1},
 	} {
-		file := parse(t, test.path, header+"func f() {\n\t"+test.body+"\n}\n")
-		if got := checkCalls(file, callRules); len(got) != test.problems {
+		const helper = "func inBubble(f func()) {\n\tsynctest.Test(nil, f)\n}\n\n"
+		file := parse(t, test.path, header+helper+"func f() {\n\t"+test.body+"\n}\n")
+		bubbles := bubbleFuncs([]sourceFile{file})["."]
+		if got := checkCalls(file, bubbles, callRules); len(got) != test.problems {
 			t.Errorf("%s: %q, want %d problems", test.name, got, test.problems)
 		}
 	}
 	main := parse(t, "main.go", "package main\n\nimport \"os\"\n\nfunc main() {\n\tos.Exit(1)\n}\n")
-	if got := checkCalls(main, callRules); len(got) != 0 {
+	if got := checkCalls(main, nil, callRules); len(got) != 0 {
 		t.Errorf("exit in a command: %q, want no problem", got)
 	}
 }

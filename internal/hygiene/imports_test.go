@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// layer says which packages of this module a package may import, itself and its
-// own internal packages aside.
+// layer says which packages of this module a package may import, besides its own
+// internal packages and the shared helpers.
 type layer struct {
 	pkg     string
 	may     []string
@@ -25,20 +25,20 @@ var layers = []layer{
 	{".", nil, "the root package is documentation"},
 	{"store", nil, "a contract depends on none of its implementations or users"},
 	{"store/storetest", []string{"store", "store/internal/..."}, "the conformance suite knows the contract, not an engine on disk"},
-	{"store/bolt", []string{"store", "store/internal/...", "migrations", "internal/invariants"}, "an engine keeps opaque bytes; it never decodes objects"},
+	{"store/bolt", []string{"store", "store/internal/...", "migrations"}, "an engine keeps opaque bytes; it never decodes objects"},
 	{"store/bolt/bolttest", []string{"store", "store/bolt", "migrations"}, "tests of the engine, for other packages' tests"},
 	{"store/internal/...", []string{"store"}, "engines share code below the contract's users"},
-	{"migrations", []string{"store", "internal/invariants"}, "steps between formats outlive today's codec and informer"},
-	{"codec", []string{"store", "internal/invariants"}, "records are sealed by the contract's checksum and have no other context"},
-	{"indexer", []string{"store", "codec", "internal/invariants"}, "an indexer translates between objects and a collection"},
-	{"fifo", []string{"store", "internal/invariants"}, "the queue knows deltas, not how objects are stored"},
-	{"reflector", []string{"store", "internal/invariants"}, "the state machine knows versions, not how objects are stored"},
-	{"informer", []string{"store", "codec", "indexer", "fifo", "reflector", "internal/invariants"}, "an informer works on any engine"},
-	{"factory", []string{"store", "codec", "informer", "internal/invariants"}, "the user brings the engine"},
+	{"migrations", []string{"store"}, "steps between formats outlive today's codec and informer"},
+	{"codec", []string{"store"}, "records are sealed by the contract's checksum and have no other context"},
+	{"indexer", []string{"store", "codec"}, "an indexer translates between objects and a collection"},
+	{"fifo", []string{"store"}, "the queue knows deltas, not how objects are stored"},
+	{"reflector", []string{"store"}, "the state machine knows versions, not how objects are stored"},
+	{"informer", []string{"store", "codec", "indexer", "fifo", "reflector"}, "an informer works on any engine"},
+	{"factory", []string{"store", "codec", "informer"}, "the user brings the engine"},
 	{"metrics", []string{"store", "informer"}, "an optional reader of what the library reports"},
-	{"internal/invariants", nil, "everything may use it"},
 	{"internal/hygiene", nil, "it reads sources, it does not link them"},
 	{"internal/apitest/...", []string{"internal/apitest/..."}, "a double that shares code with the library would share its mistakes"},
+	{"internal/...", nil, "shared helpers are leaves, so that every package may use them"},
 	{"examples/...", []string{".", "store/...", "codec", "informer", "factory", "metrics", "internal/apitest/..."}, "examples join an engine to informers, as users do"},
 }
 
@@ -111,7 +111,7 @@ func checkLayers(p pkg) (problems []string) {
 	}
 	for _, imported := range p.Imports {
 		to := relative(imported)
-		if to == imported && imported != modulePath || isOwnInternal(name, to) || matchesAny(layers[i].may, to) {
+		if to == imported && imported != modulePath || isOwnInternal(name, to) || isHelper(to) || matchesAny(layers[i].may, to) {
 			continue
 		}
 		problems = append(problems, fmt.Sprintf("%s imports %s, but may import only %v: %s", name, to, layers[i].may, layers[i].because))
@@ -122,6 +122,11 @@ func checkLayers(p pkg) (problems []string) {
 // isOwnInternal reports whether to is below from's internal directory.
 func isOwnInternal(from, to string) bool {
 	return strings.HasPrefix(to, from+"/internal/")
+}
+
+// isHelper reports whether a package is a leaf that every other may use.
+func isHelper(name string) bool {
+	return matchesAny([]string{"internal/..."}, name) && !matchesAny([]string{"internal/apitest/...", "internal/hygiene"}, name)
 }
 
 func checkImportRules(p pkg, rules []importRule) (problems []string) {
@@ -155,6 +160,9 @@ func TestCheckLayers(t *testing.T) {
 		{"an engine, joined by an example", "examples/edge", modulePath + "/store/bolt", 0},
 		{"own internal package", "reflector", modulePath + "/reflector/internal/rounds", 0},
 		{"another's internal package", "fifo", modulePath + "/reflector/internal/rounds", 1},
+		{"a shared helper", "reflector", modulePath + "/internal/parallel", 0},
+		{"a helper that is no leaf", "internal/parallel", modulePath + "/store", 1},
+		{"the test double", "reflector", modulePath + "/internal/apitest", 1},
 		{"the root package", "store", modulePath, 1},
 		{"another module", "store", "k8s.io/klog/v2", 0},
 		{"the standard library", "store", "time", 0},
