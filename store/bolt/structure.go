@@ -48,12 +48,13 @@ var order = binary.NativeEndian
 //
 // Errors wrap store.ErrCorrupt, or errForeign for a file that was never ours.
 func checkStructure(file io.ReaderAt, size int64) error {
-	w := &walker{file: file, used: map[uint64]bool{}}
+	w := &walker{file: file}
 	meta, err := w.meta(size)
 	if err != nil {
 		return err
 	}
 	w.pages = meta.pages
+	w.used = make([]bool, w.pages)
 	free, err := w.freelist(meta.freelist)
 	if err != nil {
 		return err
@@ -78,8 +79,8 @@ type walker struct {
 	file io.ReaderAt
 	// pages is the number of pages in use, free ones included.
 	pages uint64
-	// used has the pages found so far.
-	used map[uint64]bool
+	// used marks the pages found so far.
+	used []bool
 }
 
 // boltMeta is what a meta page says.
