@@ -132,3 +132,30 @@ func BenchmarkCollection_Scan(b *testing.B) {
 		scan(b)
 	})
 }
+
+// BenchmarkOpen opens a file with 100,000 objects of 4 KB, which reads its branch
+// pages.
+func BenchmarkOpen(b *testing.B) {
+	path := filepath.Join(b.TempDir(), "cache.db")
+	db, err := bolt.Open(path, bolt.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	c, err := db.Collection(storetest.Pods())
+	if err != nil {
+		b.Fatal(err)
+	}
+	fill(b, c, 100_000)
+	if err := db.Close(); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		db, err := bolt.Open(path, bolt.Options{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := db.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -144,7 +144,8 @@ func (c *collection) committed() {
 	c.mu.durable = c.mu.frozenAt
 }
 
-// clean says whether the file has everything.
+// clean says whether the file has everything, so that the collection need not be
+// kept when nobody has it open.
 func (c *collection) clean() bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -189,7 +190,8 @@ func (c *collection) flush(ctx context.Context) error {
 	}
 }
 
-// durableSince says whether the first target batches are in the file.
+// durableSince says whether the first target batches are in the file. Nothing
+// waiting is as good: a batch that changes nothing is never committed.
 func (c *collection) durableSince(target uint64) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

@@ -107,7 +107,8 @@ func (db *DB) full() (*attempt, bool) {
 	return db.mu.attempt, true
 }
 
-// urge makes the committer try now.
+// urge makes the committer try now, also in the middle of its backoff: whoever
+// calls Flush wants to know whether the disk has healed.
 func (db *DB) urge() {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -168,8 +169,21 @@ func (db *DB) nextCommit() (wait time.Duration, last bool) {
 	}
 }
 
-// commit freezes what is pending in all collections and writes what is frozen
-// in one transaction.
+// commit is one attempt to make everything that was applied durable.
+//
+// It guarantees that a batch is in the file whole or not at all, and after every
+// batch of its collection that came before. It gets that from two rules: a
+// collection has at most one frozen overlay, which stays until a transaction
+// with it has succeeded, and only then does the next one freeze. In order:
+//
+//  1. freeze what is pending, one collection after the other; each is atomic by
+//     itself, and nothing is promised across collections
+//  2. write all frozen overlays in one transaction
+//  3. after success, drop each, under the lock that a View begins under
+//  4. record the outcome, and wake those who wait for it
+//
+// The transaction is not split when it is large: its size is bounded by
+// back-pressure as long as the disk works.
 func (db *DB) commit() {
 	db.mu.Lock()
 	db.mu.urgent = false
@@ -239,7 +253,9 @@ func call(hook func() error) error {
 	return hook()
 }
 
-// finish records how an attempt ended and tells those who wait for it.
+// finish records how an attempt ended and tells those who wait for it. They wait
+// for an attempt and not for a batch, because a failed attempt ends their wait
+// too.
 func (db *DB) finish(err error, wrote bool) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -276,7 +292,8 @@ func (db *DB) logHealthLocked(err error) {
 	}
 }
 
-// serve runs the requests that wait.
+// serve runs the requests that wait. It comes after a commit, so that a request
+// finds in the file what was applied before it.
 func (db *DB) serve() {
 	db.mu.Lock()
 	requests := db.mu.requests

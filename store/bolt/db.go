@@ -123,7 +123,8 @@ func (db *DB) Collection(id store.Identity) (store.Collection, error) {
 	return h, nil
 }
 
-// reserve makes id used by a new handle.
+// reserve makes id used by a new handle. It finds what an earlier handle could
+// not write, if that still waits.
 func (db *DB) reserve(id store.Identity) (*handle, error) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -201,6 +202,8 @@ func eachCollection(tx *bbolt.Tx, fn func(store.Info) error) error {
 	return nil
 }
 
+// describe reads what a header bucket says. A collection without a header was
+// written, but no list of it has begun.
 func describe(tx *bbolt.Tx, name []byte) (store.Info, error) {
 	id, err := identityOf(name)
 	if err != nil {
@@ -255,7 +258,7 @@ func (db *DB) discard(c *collection) {
 	delete(db.mu.collections, c.id)
 }
 
-// reserveToForget makes id used by nobody.
+// reserveToForget makes id used by nobody, and unavailable until Forget ends.
 func (db *DB) reserveToForget(id store.Identity) (*collection, error) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -290,7 +293,8 @@ func (db *DB) Close() error {
 	return errors.Join(err, db.releaseFile())
 }
 
-// settle waits for every Apply that began before closed was set.
+// settle waits for every Apply that began before closed was set, so that the
+// last commit has all that Apply has accepted.
 func (db *DB) settle() {
 	db.mu.Lock()
 	var all []*collection

@@ -82,13 +82,15 @@ func (o *overlay) clone() *overlay {
 	return &next
 }
 
-// clear makes o hide everything below, and nothing else.
+// clear makes o hide everything below, and hold nothing. Hiding is one change,
+// so that the overlay of an empty collection that is cleared is committed.
 func (o *overlay) clear() {
 	*o = *newOverlay()
 	o.cleared = true
 	o.usage.count = 1
 }
 
+// dropIndex forgets what o holds of an index and hides what is below.
 func (o *overlay) dropIndex(name string) {
 	if index := o.indices[name]; index != nil {
 		index.Ascend(func(e entry) bool {
@@ -128,22 +130,24 @@ func (o *overlay) setIndex(name string, key, value []byte) {
 	o.set(index, entry{key, value})
 }
 
+// setDeparted also keeps the size of the departed records.
 func (o *overlay) setDeparted(key, value []byte) {
-	old, _ := o.set(o.departed, entry{key, value})
+	old := o.set(o.departed, entry{key, value})
 	o.departedBytes += int64(len(value) - len(old.value))
 }
 
-// set stores e and keeps the usage right.
-func (o *overlay) set(t *tree, e entry) (old entry, replaced bool) {
-	old, replaced = t.ReplaceOrInsert(e)
+// set stores e, keeps the usage right, and returns what it replaces.
+func (o *overlay) set(t *tree, e entry) entry {
+	old, replaced := t.ReplaceOrInsert(e)
 	if replaced {
 		o.uncharge(old)
 	}
 	o.usage.count++
 	o.usage.bytes += e.size()
-	return old, replaced
+	return old
 }
 
+// uncharge takes an entry that is replaced or dropped out of the usage.
 func (o *overlay) uncharge(e entry) {
 	o.usage.count--
 	o.usage.bytes -= e.size()

@@ -20,7 +20,9 @@ type writer struct {
 	totals totalsRecord
 }
 
-// write writes o, in the order in which overlays hide things.
+// write writes o, in the order in which overlays hide things: what o clears and
+// drops goes first, then comes what it holds. Buckets are opened as they are
+// needed, because an informer of a small resource should not cost pages.
 func (c *collection) write(tx *bbolt.Tx, o *overlay) error {
 	w := &writer{c: c, tx: tx}
 	for _, step := range []func(*overlay) error{w.open, w.clear, w.objects, w.indices, w.departed, w.close} {
@@ -31,6 +33,8 @@ func (c *collection) write(tx *bbolt.Tx, o *overlay) error {
 	return nil
 }
 
+// open reads the totals that the overlay starts from: none after a clear, for
+// which damaged totals must not be in the way.
 func (w *writer) open(o *overlay) (err error) {
 	if w.header, err = createBucket(w.tx, w.c.names.header); err != nil {
 		return err
@@ -57,6 +61,8 @@ func (w *writer) clear(o *overlay) error {
 	return nil
 }
 
+// objects counts by the record that the transaction finds and not by what the
+// overlay was applied to, which a commit that failed after the fact has changed.
 func (w *writer) objects(o *overlay) error {
 	return w.each(w.c.names.objects, o.objects, func(bucket *bbolt.Bucket, e entry) error {
 		if old := bucket.Get(e.key); old != nil {

@@ -247,6 +247,8 @@ func testInvalidBatch(s *suite) {
 	s.settled(c, func() { s.wantObjects(c, widest.Key, "1") })
 }
 
+// testHeader has every field set, and a time that is neither in UTC nor without
+// a fraction.
 func testHeader(s *suite) {
 	c := s.collection()
 	err := c.View(func(tx store.Tx) error {
@@ -310,6 +312,8 @@ func testDepartOverwrite(s *suite) {
 	})
 }
 
+// testDepartBeforeCommit deletes an object that was never in the file: the
+// departed record has to come from memory.
 func testDepartBeforeCommit(s *suite) {
 	c := s.collection()
 	s.apply(c, ops(Put("a", "1")), ops(store.Op{Key: "a", Depart: "uid-1"}))
@@ -319,6 +323,8 @@ func testDepartBeforeCommit(s *suite) {
 	})
 }
 
+// testDepartWithinBatch departs two generations of a key in one batch; each op
+// has to see what the one before it wrote.
 func testDepartWithinBatch(s *suite) {
 	c := s.collection()
 	s.apply(c, ops(Put("a", "1")))
@@ -357,6 +363,7 @@ func testDepartReplaces(s *suite) {
 	s.settled(c, func() { s.wantDeparted(c, departed{"a", "uid-1", "2", 0}) })
 }
 
+// testDepartAfterClear finds nothing to keep, although the file still has it.
 func testDepartAfterClear(s *suite) {
 	c := s.filled()
 	s.apply(c, store.Batch{Clear: true, Ops: []store.Op{{Key: "a", Depart: "uid-1"}}})
