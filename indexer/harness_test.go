@@ -8,13 +8,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 
 	"github.com/warmcache/warmcache/codec"
 	"github.com/warmcache/warmcache/store"
@@ -85,6 +85,12 @@ type startOptions struct {
 	wrap func(store.Collection) store.Collection
 }
 
+// quiet returns a logger for tests in which errors are to be expected.
+func quiet() *klog.Logger {
+	logger := klog.Logger{} // discards
+	return &logger
+}
+
 // attach starts a process that has not loaded its objects yet. The one before it,
 // if any, is dead.
 func attach(t testing.TB, file *storetest.Memory, o startOptions) *process {
@@ -102,9 +108,8 @@ func attach(t testing.TB, file *storetest.Memory, o startOptions) *process {
 	if o.codec == nil {
 		o.codec = podCodec(t)
 	}
-	logger := logr.Discard()
 	p := &process{TB: t, codec: o.codec, collection: collection,
-		Indexer: New(Options{Indexers: o.indexers, IndexVersions: o.versions, Logger: &logger})}
+		Indexer: New(Options{Indexers: o.indexers, IndexVersions: o.versions, Logger: quiet()})}
 	attached := collection
 	if o.wrap != nil {
 		attached = o.wrap(collection)
@@ -160,7 +165,9 @@ func (p *process) list(rv string, pods ...*corev1.Pod) {
 // dump returns what the file holds.
 func (p *process) dump() storetest.Contents {
 	p.Helper()
-	return storetest.Dump(p, p.collection, slices.Sorted(maps.Keys(allIndexers))...)
+	names := p.GetIndexers()
+	maps.Copy(names, allIndexers)
+	return storetest.Dump(p, p.collection, slices.Sorted(maps.Keys(names))...)
 }
 
 // verify compares the file with the objects in memory: records, entries of all

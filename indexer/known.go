@@ -3,9 +3,9 @@ package indexer
 import (
 	"bytes"
 	"maps"
+	"reflect"
 	"slices"
 
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/warmcache/warmcache/internal/parallel"
@@ -64,7 +64,9 @@ func (k *Known) Unchanged(keys []string, objs []any) ([]bool, error) {
 	k.x.write.Unlock()
 	if !persistent {
 		parallel.For(len(keys), func(i int) {
-			unchanged[i] = olds[i] != nil && apiequality.Semantic.DeepEqual(olds[i], objs[i])
+			// Semantic equality would be ten times slower, and right only where
+			// this is wrong: to call equal objects changed does no harm.
+			unchanged[i] = olds[i] != nil && reflect.DeepEqual(olds[i], objs[i])
 		})
 		return unchanged, nil
 	}
