@@ -172,200 +172,6 @@ func TestIndexer_Restart_AfterEveryCommit(t *testing.T) {
 	}
 }
 
-func TestIndexer_Attach_ForeignRecordsAreKnownButNotServed(t *testing.T) {
-	file := storetest.NewMemory()
-	p := start(t, file, startOptions{})
-	p.list("1", pod("deleted", "1", "x"), pod("kept", "1", "x"), pod("recreated", "1", "x"))
-
-	p = start(t, file, startOptions{fingerprint: "f2"})
-	if p.origin.RV != "" || p.origin.Reason == "" || p.origin.Totals.Count != 3 {
-		t.Errorf("origin %+v", p.origin)
-	}
-	p.wantObjects()
-	if len(p.keysIn("app", "x")) != 0 || p.LastStoreSyncResourceVersion() != "" {
-		t.Error("something is served")
-	}
-	known := p.Known()
-	if got := known.ListKeys(); len(got) != 3 {
-		t.Errorf("known keys %v", got)
-	}
-	if item, exists, err := known.GetByKey("ns/kept"); item != nil || !exists || err != nil {
-		t.Errorf("GetByKey: %v, %t, %v", item, exists, err)
-	}
-	if same, _ := known.Unchanged([]string{"ns/kept"}, []any{pod("kept", "1", "x")}); same[0] {
-		t.Error("a foreign record counts as unchanged")
-	}
-
-	p.apply(Update{Incomplete: true, Changes: departing(
-		remove("deleted"), put(withUID(pod("recreated", "5", "y"), "uid-2")), put(pod("new", "5", "z")))})
-	p.wantHeader("1", false, "f1")
-	if got := known.ListKeys(); len(got) != 3 {
-		t.Errorf("known keys %v", got)
-	}
-	p.apply(Update{Complete: true, RV: "5", Changes: departing(put(pod("kept", "1", "y")))})
-	p.wantHeader("5", true, "f2")
-	p.verify()
-	if got := departedIDs(p); got != "ns/deleted uid-deleted, ns/recreated uid-recreated" {
-		t.Errorf("departed: %s", got)
-	}
-
-	p = start(t, file, startOptions{fingerprint: "f2"})
-	if p.origin.RV != "5" {
-		t.Errorf("origin %+v", p.origin)
-	}
-	p.wantObjects(pod("kept", "1", "y"), withUID(pod("recreated", "5", "y"), "uid-2"), pod("new", "5", "z"))
-}
-
-func TestIndexer_Replace_DeletesForeignRecordsToo(t *testing.T) {
-	file := storetest.NewMemory()
-	start(t, file, startOptions{}).list("1", pod("a", "1", "x"))
-	p := start(t, file, startOptions{fingerprint: "f2"})
-	if err := p.Replace([]any{pod("b", "2", "y")}, "2"); err != nil {
-		t.Fatal(err)
-	}
-	p.verify()
-	p.wantHeader("2", true, "f2")
-}
-
-// Until the list has ended the header keeps the old fingerprint, so that a crash
-// starts over instead of taking old records for new ones.
-func TestIndexer_Restart_WithinAListOverForeignRecords(t *testing.T) {
-	old := storetest.NewMemory()
-	p := start(t, old, startOptions{})
-	p.list("1", pod("a", "1", "x"), pod("b", "1", "x"))
-
-	p = start(t, old, startOptions{fingerprint: "f2"})
-	p.apply(Update{Incomplete: true, Changes: []Change{put(pod("a", "5", "y"))}})
-
-	p = start(t, old, startOptions{fingerprint: "f2"})
-	if p.origin.RV != "" {
-		t.Errorf("origin %+v", p.origin)
-	}
-	p.wantObjects()
-	if got := p.Known().ListKeys(); len(got) != 2 {
-		t.Errorf("known keys %v", got)
-	}
-	p.apply(Update{Complete: true, RV: "6", Changes: []Change{put(pod("a", "5", "y")), remove("b")}})
-	p = start(t, old, startOptions{fingerprint: "f2"})
-	p.wantObjects(pod("a", "5", "y"))
-	p.verify()
-
-	// The program that wrote the file first does not resume it either.
-	old2 := storetest.NewMemory()
-	start(t, old2, startOptions{}).list("1", pod("a", "1", "x"))
-	start(t, old2, startOptions{fingerprint: "f2"}).apply(Update{Incomplete: true, Changes: []Change{put(pod("a", "5", "y"))}})
-	if p = start(t, old2, startOptions{}); p.origin.RV != "" {
-		t.Errorf("origin %+v of a mixture", p.origin)
-	}
-}
-
-func TestIndexer_Reset_ForgetsEverything(t *testing.T) {
-	file := storetest.NewMemory()
-	p := start(t, file, startOptions{})
-	p.list("1", pod("a", "1", "x"), pod("b", "1", "x"))
-	p.apply(Update{RV: "2", Changes: departing(remove("a")), Cluster: "c1"})
-	p.Reset()
-	p.wantObjects()
-	if p.LastStoreSyncResourceVersion() != "" || len(p.Known().ListKeys()) != 0 || len(p.keysIn("app", "x")) != 0 {
-		t.Error("something is left in memory")
-	}
-	got := p.dump()
-	if len(got.Objects)+len(got.Departed)+len(got.Indices) != 0 || got.Header.Complete || got.Header.RV != "" || got.Header.Cluster != "" {
-		t.Errorf("the file holds %+v", got)
-	}
-	p.list("1", pod("c", "1", "y"))
-	p.verify()
-	p = start(t, file, startOptions{})
-	p.wantObjects(pod("c", "1", "y"))
-}
-
-func TestIndexer_Reset_WithForeignRecords(t *testing.T) {
-	file := storetest.NewMemory()
-	start(t, file, startOptions{}).list("1", pod("a", "1", "x"))
-	p := start(t, file, startOptions{fingerprint: "f2"})
-	p.Reset()
-	if got := p.Known().ListKeys(); len(got) != 0 {
-		t.Errorf("known keys %v", got)
-	}
-	p.wantHeader("", false, "f2")
-}
-
-func TestIndexer_Reset_InMemory(t *testing.T) {
-	x := New(Options{})
-	if err := x.Add(pod("a", "1", "")); err != nil {
-		t.Fatal(err)
-	}
-	x.Reset()
-	if x.Len() != 0 || len(x.ListKeys()) != 0 {
-		t.Error("objects are left")
-	}
-}
-
-func TestIndexer_Detach_KeepsServing(t *testing.T) {
-	file := storetest.NewMemory()
-	p := start(t, file, startOptions{})
-	p.list("1", pod("a", "1", "x"))
-	if _, persistent := p.Durability(); !persistent {
-		t.Error("not persistent before Detach")
-	}
-	if err := p.Detach(); err != nil {
-		t.Fatal(err)
-	}
-	p.apply(Update{RV: "2", Changes: []Change{put(pod("b", "2", "x"))}})
-	if err := p.AddIndexers(cache.Indexers{"node": byNode}); err != nil {
-		t.Fatal(err)
-	}
-	p.wantObjects(pod("a", "1", "x"), pod("b", "2", "x"))
-	if _, persistent := p.Durability(); persistent {
-		t.Error("persistent after Detach")
-	}
-	if err := errors.Join(p.Detach(), p.Flush(context.Background())); err != nil {
-		t.Error(err)
-	}
-	if departed, err := p.Departed(); departed != nil || err != nil {
-		t.Errorf("Departed: %v, %v", departed, err)
-	}
-	p = start(t, file, startOptions{})
-	p.wantObjects(pod("a", "1", "x"))
-	if p.origin.RV != "1" {
-		t.Errorf("origin %+v", p.origin)
-	}
-}
-
-func TestIndexer_Detach_ReleasesTheIdentity(t *testing.T) {
-	s := storetest.NewMemory().Open()
-	for range 2 {
-		c, err := s.Collection(storetest.Pods())
-		if err != nil {
-			t.Fatal(err)
-		}
-		x := New(Options{})
-		if _, err := x.Attach(c, podCodec(t), "f1"); err != nil {
-			t.Fatal(err)
-		}
-		if err := x.Detach(); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-type closeFails struct {
-	store.Collection
-	err error
-}
-
-func (c closeFails) Close() error { return c.err }
-
-func TestIndexer_Detach_ReportsWhatWasNotFlushed(t *testing.T) {
-	disk := errors.New("disk full")
-	for _, tc := range []struct{ cause, want error }{{disk, disk}, {store.ErrClosed, nil}} {
-		p := start(t, storetest.NewMemory(), startOptions{wrap: func(c store.Collection) store.Collection { return closeFails{c, tc.cause} }})
-		if err := p.Detach(); !errors.Is(err, tc.want) || (err == nil) != (tc.want == nil) {
-			t.Errorf("Detach returned %v, want %v", err, tc.want)
-		}
-	}
-}
-
 func TestIndexer_Apply_ReturnsPreviousStates(t *testing.T) {
 	p := start(t, storetest.NewMemory(), startOptions{})
 	a1, a2, b := pod("a", "1", ""), pod("a", "2", ""), pod("b", "3", "")
@@ -419,4 +225,28 @@ func TestIndexer_Apply_LaterMutationsStayOutOfTheFile(t *testing.T) {
 	p.apply(Update{RV: "2", Changes: []Change{put(pod("b", "2", "x"))}})
 	p = start(t, file, startOptions{})
 	p.wantObjects(pod("a", "1", "x"), pod("b", "2", "x"))
+}
+
+// An object alone does not tell that everything before it has been applied; a
+// list and a bookmark do.
+func TestIndexer_StoreWrites_PersistTheVersion(t *testing.T) {
+	p := start(t, storetest.NewMemory(), startOptions{})
+	if err := p.Replace([]any{pod("a", "1", "x")}, "2"); err != nil {
+		t.Fatal(err)
+	}
+	p.wantHeader("2", true, "f1")
+	for _, op := range []func(any) error{p.Add, p.Update, p.Delete} {
+		if err := op(pod("b", "3", "x")); err != nil {
+			t.Fatal(err)
+		}
+		p.wantHeader("2", true, "f1")
+	}
+	if err := p.Transaction(cache.Transaction{Type: cache.TransactionTypeAdd, Object: pod("b", "4", "x")}); err != nil {
+		t.Fatal(err)
+	}
+	p.wantHeader("2", true, "f1")
+	p.Bookmark("5")
+	p.wantHeader("5", true, "f1")
+	p.Bookmark("")
+	p.wantHeader("5", true, "f1")
 }
