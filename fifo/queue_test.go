@@ -90,6 +90,17 @@ func TestQueue_Bookmark_MovesTheVersion(t *testing.T) {
 	f.want(f.pop(), "Added a@3, Added b@ rv=5")
 }
 
+func TestQueue_Bookmark_EmptyIsIgnored(t *testing.T) {
+	f := newFixture(t, newKnown())
+	f.must(f.Bookmark("4"))
+	f.must(f.Bookmark(""))
+	f.want(f.pop(), "rv=4")
+	f.must(f.Bookmark(""))
+	if f.Len() != 0 {
+		t.Error("an empty bookmark was queued")
+	}
+}
+
 func TestQueue_Push_DropsRepetitions(t *testing.T) {
 	add := func(rv string) func(*Queue) error {
 		return func(q *Queue) error { return q.Add(object("a", rv)) }
