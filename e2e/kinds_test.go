@@ -85,7 +85,9 @@ var (
 		func(client kubernetes.Interface, namespace string) typedClient[*coordinationv1.Lease, *coordinationv1.LeaseList] {
 			return client.CoordinationV1().Leases(namespace)
 		},
-		func(metadata metav1.ObjectMeta) *coordinationv1.Lease { return &coordinationv1.Lease{ObjectMeta: metadata} })
+		func(metadata metav1.ObjectMeta) *coordinationv1.Lease {
+			return &coordinationv1.Lease{ObjectMeta: metadata}
+		})
 
 	// Nodes are in no namespace; the tests' namespaces are part of their names.
 	nodes = kindOf(corev1.SchemeGroupVersion.WithResource("nodes"),

@@ -3,6 +3,7 @@ package e2e
 import (
 	"io"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 )
@@ -10,15 +11,15 @@ import (
 // link is a network between a process and an API server that can be cut. The API
 // server forgets nothing meanwhile, as it would if it were restarted.
 type link struct {
-	listener net.Listener
-	target   string
+	address, target string
 	// running counts goroutines.
 	running sync.WaitGroup
 
 	mu struct {
 		sync.Mutex
-		cut   bool
-		conns map[net.Conn]bool
+		// listener is nil while the link is cut: connections are refused.
+		listener net.Listener
+		conns    map[net.Conn]bool
 	}
 }
 
@@ -26,25 +27,48 @@ type link struct {
 // link.
 func newLink(t *testing.T, s *subject) *link {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := &link{listener: listener, target: s.config.Host[len("https://"):]}
+	l := &link{address: "127.0.0.1:0", target: strings.TrimPrefix(s.config.Host, "https://")}
 	l.mu.conns = map[net.Conn]bool{}
-	l.running.Go(l.accept)
+	l.restore(t)
 	t.Cleanup(func() {
-		listener.Close()
 		l.cut()
 		l.running.Wait()
 	})
-	s.config.Host = "https://" + listener.Addr().String()
+	s.config.Host = "https://" + l.address
 	return l
 }
 
-func (l *link) accept() {
+// cut breaks all connections and refuses new ones.
+func (l *link) cut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.listener == nil {
+		return
+	}
+	l.mu.listener.Close()
+	l.mu.listener = nil
+	for conn := range l.mu.conns {
+		conn.Close()
+	}
+}
+
+// restore makes the link work again, at the same address.
+func (l *link) restore(t *testing.T) {
+	t.Helper()
+	listener, err := net.Listen("tcp", l.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.address = listener.Addr().String()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.listener = listener
+	l.running.Go(func() { l.accept(listener) })
+}
+
+func (l *link) accept(listener net.Listener) {
 	for {
-		conn, err := l.listener.Accept()
+		conn, err := listener.Accept()
 		if err != nil {
 			return
 		}
@@ -79,7 +103,7 @@ func (l *link) remember(conn net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.mu.conns[conn] = true
-	return !l.mu.cut
+	return l.mu.listener != nil
 }
 
 func (l *link) forget(conn net.Conn) {
@@ -87,20 +111,4 @@ func (l *link) forget(conn net.Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.mu.conns, conn)
-}
-
-// cut breaks all connections, and new ones as soon as they are made.
-func (l *link) cut() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.mu.cut = true
-	for conn := range l.mu.conns {
-		conn.Close()
-	}
-}
-
-func (l *link) restore() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.mu.cut = false
 }

@@ -70,7 +70,7 @@ func TestOffline_Confirmed_ServesReadsAndWaits(t *testing.T) {
 		t.Error("synced without a server")
 	}
 
-	link.restore()
+	link.restore(t)
 	c.wantCurrent(c.waitSynced())
 	c.waitConfirmed()
 	c.wantLists(0)
@@ -87,7 +87,7 @@ func TestOffline_Resumed_WaitsForTheWatch(t *testing.T) {
 		t.Error("synced without a server")
 	}
 
-	link.restore()
+	link.restore(t)
 	// Its first burst holds everything, because no other watch cache of this
 	// server has more.
 	c.wantCurrent(c.waitSynced())
@@ -110,7 +110,7 @@ func TestOffline_Stale_SyncsFromDisk(t *testing.T) {
 	}
 	c.wantDelivered(counts{Adds: 50, InitialAdds: 50})
 
-	link.restore()
+	link.restore(t)
 	c.waitConfirmed()
 	c.waitCurrent()
 	c.wantLists(0)
@@ -164,7 +164,7 @@ func TestOffline_LinkCutWhileRunning_GoesOnWithoutList(t *testing.T) {
 		}
 		return nil
 	})
-	link.restore()
+	link.restore(t)
 	c.waitCurrent()
 	c.wantLists(1)
 	c.wantDelivered(counts{Adds: 50 + 2, InitialAdds: 50, Updates: 1, Deletes: 2})

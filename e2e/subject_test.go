@@ -12,7 +12,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -92,6 +94,15 @@ func (s *subject) update(value string, names ...string) {
 	})
 }
 
+// label sets a label of an object of each kind.
+func (s *subject) label(name, label, value string) {
+	s.t.Helper()
+	patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, label, value)
+	s.each([]string{name}, func(k kind, name string) error {
+		return k.patch(s.t.Context(), s.writer, s.namespace, name, patch)
+	})
+}
+
 func (s *subject) delete(names ...string) {
 	s.t.Helper()
 	s.each(names, func(k kind, name string) error {
@@ -118,6 +129,32 @@ func (s *subject) each(names []string, do func(kind, string) error) {
 func (s *subject) changeSomethingElse() {
 	s.t.Helper()
 	newNamespace(s.t, s.writer)
+}
+
+// beat renews a lease several times a second until the test ends, as the nodes of
+// a cluster do: the server's version moves on.
+func (s *subject) beat() {
+	s.t.Helper()
+	ctx := s.t.Context()
+	if err := leases.create(ctx, s.writer, objectMeta(s.namespace, "node", 0, "")); err != nil {
+		s.t.Fatal(err)
+	}
+	var beating sync.WaitGroup
+	beating.Go(func() {
+		ticker := time.NewTicker(300 * time.Millisecond)
+		defer ticker.Stop()
+		for n := 0; ; n++ {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C:
+			}
+			if err := leases.patch(ctx, s.writer, s.namespace, "node", annotate(strconv.Itoa(n))); err != nil && ctx.Err() == nil {
+				s.t.Error(err)
+			}
+		}
+	})
+	s.t.Cleanup(beating.Wait)
 }
 
 // fresh returns what the server has of what the informers select.
