@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/dump"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 )
@@ -114,9 +115,10 @@ var (
 // state is what identifies one state of one object.
 type state struct {
 	UID, RV string
-	// Content is a hash of what the object says. Exact is another one that also
-	// tells nil from empty.
-	Content, Exact string
+	// Content is a hash of the object as JSON.
+	Content string
+	// Empty has the paths of what is empty and not nil, which Content cannot tell.
+	Empty string
 }
 
 func stateOf(obj any) (key string, s state, err error) {
@@ -130,13 +132,40 @@ func stateOf(obj any) (key string, s state, err error) {
 	}
 	return cache.MetaObjectToName(accessor).String(), state{
 		UID: string(accessor.GetUID()), RV: accessor.GetResourceVersion(),
-		Content: hash(string(content)), Exact: hash(dump.ForHash(obj)),
+		Content: fmt.Sprintf("%x", sha256.Sum256(content))[:16],
+		Empty:   strings.Join(appendEmpty(nil, "", reflect.ValueOf(obj)), " "),
 	}, nil
 }
 
-func hash(s string) string {
-	sum := sha256.Sum256([]byte(s))
-	return fmt.Sprintf("%x", sum[:8])
+// appendEmpty appends the paths below v of slices and maps that are empty and not
+// nil.
+func appendEmpty(paths []string, path string, v reflect.Value) []string {
+	kind := v.Kind()
+	if (kind == reflect.Slice || kind == reflect.Map) && !v.IsNil() && v.Len() == 0 {
+		return append(paths, path)
+	}
+	switch kind {
+	case reflect.Pointer, reflect.Interface:
+		if !v.IsNil() {
+			paths = appendEmpty(paths, path, v.Elem())
+		}
+	case reflect.Struct:
+		for field, value := range v.Fields() {
+			if field.IsExported() {
+				paths = appendEmpty(paths, path+"."+field.Name, value)
+			}
+		}
+	case reflect.Slice, reflect.Array:
+		for i := range v.Len() {
+			paths = appendEmpty(paths, fmt.Sprintf("%s[%d]", path, i), v.Index(i))
+		}
+	case reflect.Map:
+		for key, value := range v.Seq2() {
+			paths = appendEmpty(paths, fmt.Sprintf("%s[%v]", path, key), value)
+		}
+	}
+	slices.Sort(paths)
+	return paths
 }
 
 // statesOf returns the states of all objects of a list by their keys.
@@ -191,4 +220,19 @@ func objectMeta(namespace, name string, size int, labels string) metav1.ObjectMe
 		}
 	}
 	return metadata
+}
+
+func TestAppendEmpty_TellsNilFromEmpty(t *testing.T) {
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{}},
+		Spec: corev1.PodSpec{
+			Containers: []corev1.Container{{Args: []string{}, Command: []string{"command"}}},
+			Volumes:    []corev1.Volume{},
+		},
+	}
+	got := appendEmpty(nil, "", reflect.ValueOf(pod))
+	want := []string{".ObjectMeta.Labels", ".Spec.Containers[0].Args", ".Spec.Volumes"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
 }

@@ -38,6 +38,31 @@ func TestSelection_NewestWriteIsHidden_Resumes(t *testing.T) {
 	c.wantDelivered(counts{Adds: 20 + 1, InitialAdds: 20 + 1, Deletes: 1})
 }
 
+// The server accepts the watch at once, but has no proof to offer until something
+// else is written.
+func TestSelection_NewestWriteIsHidden_ResumedSyncsBeforeTheProof(t *testing.T) {
+	s := newSubject(t, configMaps)
+	s.config.LabelSelector = "watched=yes"
+	s.config.Resumed = true
+	s.create("watched=yes", names("object", 20)...)
+	s.create("watched=no", "hidden")
+	c := s.start()
+	c.waitSynced()
+	c.terminate()
+
+	s.update("changed", "object-000")
+	s.update("changed", "hidden")
+	c = s.start()
+	synced := c.waitSynced()
+	if status := synced.Informers["configmaps"].Status; status.Confirmed {
+		t.Errorf("%+v, want synced but not confirmed", status)
+	}
+	s.beat()
+	c.waitConfirmed()
+	c.waitCurrent()
+	c.wantLists(0)
+}
+
 func TestSelection_ByField_Resumes(t *testing.T) {
 	s := newSubject(t, configMaps)
 	s.config.FieldSelector = "metadata.name!=hidden"
@@ -99,6 +124,7 @@ func TestSelection_AllNamespaces_Resumes(t *testing.T) {
 // There is no watch cache, hence no bookmark, for events. The first restart finds
 // that out, the next one knows.
 func TestSelection_TypeWithoutBookmarks_IsListedFromTheSecondRestartOn(t *testing.T) {
+	t.Parallel()
 	s := newSubject(t, events)
 	s.create("", names("object", 20)...)
 	c := s.start()

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -369,9 +368,6 @@ func (c *child) compare(want map[string]map[string]state, s *snapshot) error {
 	var problems []error
 	for resource, objects := range want {
 		got := s.Informers[resource]
-		if diff := cmp.Diff(withoutExact(objects), withoutExact(got.Objects)); diff != "" {
-			problems = append(problems, fmt.Errorf("indexer of %s (-server +indexer):\n%s", resource, diff))
-		}
 		versions, byUID, indexed := map[string]string{}, map[string]string{}, map[string]int{}
 		for key, object := range objects {
 			versions[key] = object.RV
@@ -379,6 +375,7 @@ func (c *child) compare(want map[string]map[string]state, s *snapshot) error {
 			indexed[namespaceOf(key)]++
 		}
 		problems = append(problems,
+			differs("indexer of "+resource, objects, got.Objects),
 			differs("namespace index of "+resource, indexed, got.Indexed),
 			differs("handlers of "+resource, versions, c.views[resource].known()),
 			differs("handlers of all processes of "+resource, byUID, c.subject.knowledge[resource].known()))
@@ -399,16 +396,6 @@ func differs[V any](what string, want, got map[string]V) error {
 		return fmt.Errorf("%s (-server +%s):\n%s", what, what, diff)
 	}
 	return nil
-}
-
-// withoutExact hides what depends on the encoding that the client has chosen.
-func withoutExact(objects map[string]state) map[string]state {
-	objects = maps.Clone(objects)
-	for key, object := range objects {
-		object.Exact = ""
-		objects[key] = object
-	}
-	return objects
 }
 
 func (c *child) requests(resource string) requests {
