@@ -33,7 +33,7 @@ type result struct {
 	err   error
 }
 
-// get calls get in a goroutine.
+// getAsync calls get in a goroutine and returns when that waits or has ended.
 func (s *scripted) getAsync(ctx context.Context) <-chan result {
 	results := make(chan result, 1)
 	go func() {
@@ -138,6 +138,24 @@ func TestAnswer_Forget(t *testing.T) {
 		}
 		if v, err := s.get(t.Context()); v != 7 || err != nil || s.asked != 2 {
 			t.Errorf("get = %v, %v after %d calls; want 7 after 2", v, err, s.asked)
+		}
+	})
+}
+
+func TestAnswer_Forget_FailureOfTheOldCallLeavesTheNewOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScripted()
+		a := s.getAsync(t.Context())
+		s.forget()
+		b := s.getAsync(t.Context())
+		s.replies <- func() (int, error) { return 0, errors.New("unreachable") } // a waits longest
+		if ra := <-a; ra.err == nil {
+			t.Errorf("get = %v, want the failure", ra)
+		}
+		c := s.getAsync(t.Context())
+		s.replies <- func() (int, error) { return 7, nil }
+		if rb, rc := <-b, <-c; rb != (result{7, nil}) || rc != rb || s.asked != 2 {
+			t.Errorf("get = %v and %v after %d calls, want 7 after 2", rb, rc, s.asked)
 		}
 	})
 }

@@ -147,6 +147,24 @@ func TestFactory_InformerFor_HonoursNewFunc(t *testing.T) {
 	}
 }
 
+func TestFactory_InformerFor_NewFuncIsNoNewsWithoutPersistence(t *testing.T) {
+	newFunc := func(c kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
+		return coreinformers.NewPodInformer(c, "web", resync, cache.Indexers{})
+	}
+	for name, f := range map[string]func(Option) *Factory{
+		"no store": func(log Option) *Factory { return New(fake.NewClientset(), nil, log) },
+		"type is off": func(log Option) *Factory {
+			return New(fake.NewClientset(), stubStore{}, log, WithoutPersistence(&corev1.Pod{}))
+		},
+	} {
+		logger, log := newLog()
+		f(WithLogger(logger)).InformerFor(&corev1.Pod{}, newFunc)
+		if log.String() != "" {
+			t.Errorf("%s: logged %q", name, log)
+		}
+	}
+}
+
 func TestFactory_InformerFor_ForeignType(t *testing.T) {
 	f := New(fake.NewClientset(), stubStore{})
 	calls := record(f)

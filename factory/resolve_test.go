@@ -245,6 +245,11 @@ type (
 		List(opts metav1.ListOptions) (*corev1.PodList, error)
 		Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
 	}
+	silentGet interface {
+		Get(name string) *corev1.Pod
+		List(ctx context.Context, opts metav1.ListOptions) (*corev1.PodList, error)
+		Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
+	}
 	onlyReady interface {
 		podClient
 		Ready() bool
@@ -256,6 +261,7 @@ func TestNewResourceTable_PassesOverWhatIsNotAResource(t *testing.T) {
 		Pods(namespace string) onlyReady
 		Unwatched(namespace string) noWatch
 		Old(namespace string) noContext
+		Silent(namespace string) silentGet
 		Unregistered() client[*unregistered, *corev1.PodList]
 		Values() client[corev1.Pod, *corev1.PodList]
 		Strings() client[*corev1.Pod, string]
@@ -312,6 +318,19 @@ func TestResourceTable_ResourceFor_WantsExactlyOne(t *testing.T) {
 		if gvr.Resource != "deployments" {
 			t.Errorf("byGVR has %v, which is not unique", gvr)
 		}
+	}
+}
+
+func TestNewResourceTable_WantsOneKind(t *testing.T) {
+	type group interface {
+		Pods(namespace string) podClient
+	}
+	type clientset interface{ V1() group }
+	typer := runtime.NewScheme()
+	typer.AddKnownTypeWithName(schema.GroupVersionKind{Group: "a", Version: "v1", Kind: "Pod"}, &corev1.Pod{})
+	typer.AddKnownTypeWithName(schema.GroupVersionKind{Group: "b", Version: "v1", Kind: "Pod"}, &corev1.Pod{})
+	if table := newResourceTable(reflect.TypeFor[clientset](), typer); len(table.byType) != 0 {
+		t.Errorf("table = %v, want nothing: the type does not tell its group", table)
 	}
 }
 
