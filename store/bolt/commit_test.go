@@ -224,6 +224,56 @@ func TestCommitter_FailingDisk(t *testing.T) {
 	})
 }
 
+// TestCommitter_ApplyWhileCommitting changes everything that a commit is writing.
+func TestCommitter_ApplyWhileCommitting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &disk{delay: make(chan struct{}, 1)}
+		c := collection(t, open(t, bolt.FailCommits(bolt.Options{}, d.commit)))
+		put := func(key, content, node string) store.Op {
+			return storetest.Put(key, content, store.IndexChange{Name: "node", Remove: []string{"n1"}, Add: []string{node}})
+		}
+		apply(t, c, put("a", "1", "n1"), put("b", "1", "n1"), put("c", "1", "n1"))
+		time.Sleep(bolt.DefaultFlushInterval)
+		synctest.Wait()
+		if n := d.tries.Load(); n != 1 {
+			t.Fatalf("%d commits are under way, want 1", n)
+		}
+		err := c.Apply(store.Batch{
+			Header: &store.Header{RV: "2"},
+			Ops: []store.Op{
+				put("a", "2", "n2"),
+				{Key: "b", Depart: "uid", Index: []store.IndexChange{{Name: "node", Remove: []string{"n1"}}}},
+				put("d", "2", "n1"),
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		meanwhile := storetest.Dump(t, c, "node")
+		want := storetest.Contents{
+			Header: &store.Header{RV: "2"},
+			Objects: []storetest.Entry{
+				{Key: "a", Value: string(storetest.Record("2"))},
+				{Key: "c", Value: string(storetest.Record("1"))},
+				{Key: "d", Value: string(storetest.Record("2"))},
+			},
+			Indices:  map[string][]storetest.IndexValue{"node": {{Value: "n1", Keys: []string{"c", "d"}}, {Value: "n2", Keys: []string{"a"}}}},
+			Departed: []store.Departed{{Key: "b", UID: "uid", Value: storetest.Record("1")}},
+			Scanned:  meanwhile.Scanned,
+		}
+		if diff := storetest.Diff(want, meanwhile); diff != "" {
+			t.Errorf("while the commit is under way (-want +got):\n%s", diff)
+		}
+		close(d.delay)
+		if err := c.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if diff := storetest.Diff(want, storetest.Dump(t, c, "node")); diff != "" {
+			t.Errorf("after two commits (-want +got):\n%s", diff)
+		}
+	})
+}
+
 // TestCommitter_ErrorAfterTheFact fails commits that have reached the disk. To
 // write a batch again must change nothing.
 func TestCommitter_ErrorAfterTheFact(t *testing.T) {

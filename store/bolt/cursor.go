@@ -2,8 +2,11 @@ package bolt
 
 import (
 	"bytes"
+	"fmt"
 
 	"go.etcd.io/bbolt"
+
+	"github.com/warmcache/warmcache/store"
 )
 
 // treeChunk is how many entries a treeCursor reads ahead.
@@ -51,6 +54,11 @@ func (c *treeCursor) current() (entry, bool) {
 // newest first, over a bucket of the file. An entry hides those with the same
 // key below it; deleted ones are skipped.
 //
+// bbolt trusts the order of the keys in a page. Where damage has changed it, a
+// seek can find a key before the one it was asked for, and whoever seeks again
+// from there would never come to an end. The cursor therefore verifies that the
+// keys of the file ascend, and ends with err if they do not.
+//
 // key and value are valid until the cursor moves.
 type mergeCursor struct {
 	trees []treeCursor
@@ -59,6 +67,7 @@ type mergeCursor struct {
 	fileKey, fileValue []byte
 
 	key, value []byte
+	err        error
 }
 
 // newMergeCursor returns a cursor that must be moved with seek first. bucket may
@@ -81,8 +90,18 @@ func (m *mergeCursor) seek(from []byte) bool {
 	}
 	if m.file != nil {
 		m.fileKey, m.fileValue = m.file.Seek(from)
+		if m.fileKey != nil && bytes.Compare(m.fileKey, from) < 0 {
+			m.outOfOrder(from)
+		}
 	}
 	return m.settle()
+}
+
+// outOfOrder ends the cursor at a key of the file that does not come after the
+// given one.
+func (m *mergeCursor) outOfOrder(after []byte) {
+	m.err = fmt.Errorf("%w: key %q does not come after %q", store.ErrCorrupt, m.fileKey, after)
+	m.fileKey, m.trees = nil, nil
 }
 
 // advance moves to the next visible key and says whether there is one.
@@ -99,7 +118,11 @@ func (m *mergeCursor) skip() {
 		}
 	}
 	if m.fileKey != nil && (len(m.trees) == 0 || bytes.Equal(m.fileKey, m.key)) {
+		previous := m.fileKey
 		m.fileKey, m.fileValue = m.file.Next()
+		if m.fileKey != nil && bytes.Compare(m.fileKey, previous) <= 0 {
+			m.outOfOrder(previous)
+		}
 	}
 }
 

@@ -402,3 +402,60 @@ func TestCommit_Panics(t *testing.T) {
 		})
 	}
 }
+
+// TestTx_KeysOutOfOrder changes keys in leaf pages, which bbolt does not notice.
+// IndexValues, which seeks from each value to the next, must come to an end.
+func TestTx_KeysOutOfOrder(t *testing.T) {
+	const objects = 400
+	path := filepath.Join(t.TempDir(), "cache.db")
+	db, err := bolt.Open(path, bolt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := collection(t, db)
+	for i := range objects {
+		apply(t, c, storetest.Put(fmt.Sprintf("mkey-%03d", i), "1", store.IndexChange{Name: "node", Add: []string{fmt.Sprintf("mval-%03d", i)}}))
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for page := range slices.Chunk(file, 4096) {
+		const leaf = 2
+		if page[8] != leaf {
+			continue
+		}
+		for i := 60; i < objects; i++ {
+			for _, what := range []string{"key", "val"} {
+				copy(page, bytes.ReplaceAll(page, fmt.Appendf(nil, "m%s-%03d", what, i), fmt.Appendf(nil, "a%s-%03d", what, i)))
+			}
+		}
+	}
+	if err := os.WriteFile(path, file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if db, err = bolt.Open(path, bolt.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	c = collection(t, db)
+	calls := 0
+	read := func([]byte) bool { calls++; return calls < 10*objects }
+	for name, fn := range map[string]func(store.Tx) error{
+		"IndexValues": func(tx store.Tx) error { return tx.IndexValues("node", "", read) },
+		"Scan":        func(tx store.Tx) error { return tx.Scan("", func(k, _ []byte) bool { return read(k) }) },
+	} {
+		calls = 0
+		checkCorrupt(t, name, c.View(fn))
+		if calls > objects {
+			t.Errorf("%s went round %d times", name, calls)
+		}
+	}
+}

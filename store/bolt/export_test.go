@@ -19,13 +19,7 @@ func FailAfterCommits(o Options, hook func() error) Options {
 	return o
 }
 
-// CheckStructure is what Open verifies before bbolt reads a file.
-var CheckStructure = checkStructure
-
-// Poison makes the store behave as after a panic of bbolt.
-func (db *DB) Poison(cause error) error { return db.poison(cause) }
-
-// Names of what is next to a file.
+// LockPath is the name of the lock file of a database.
 var LockPath = lockPath
 
 const (

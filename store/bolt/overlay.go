@@ -129,19 +129,19 @@ func (o *overlay) setIndex(name string, key, value []byte) {
 }
 
 func (o *overlay) setDeparted(key, value []byte) {
-	old, _ := o.set(o.departed, entry{key, value})
+	old := o.set(o.departed, entry{key, value})
 	o.departedBytes += int64(len(value) - len(old.value))
 }
 
-// set stores e and keeps the usage right.
-func (o *overlay) set(t *tree, e entry) (old entry, replaced bool) {
-	old, replaced = t.ReplaceOrInsert(e)
+// set stores e, keeps the usage right, and returns what it replaces.
+func (o *overlay) set(t *tree, e entry) entry {
+	old, replaced := t.ReplaceOrInsert(e)
 	if replaced {
 		o.uncharge(old)
 	}
 	o.usage.count++
 	o.usage.bytes += e.size()
-	return old, replaced
+	return old
 }
 
 func (o *overlay) uncharge(e entry) {

@@ -92,7 +92,7 @@ func (c *child) expect(want string) {
 	}
 }
 
-// kill sends SIGKILL and returns the last complete line with the given prefix.
+// kill sends SIGKILL and waits for the end.
 func (c *child) kill() {
 	_ = c.cmd.Process.Kill() // it may have ended
 	_ = c.cmd.Wait()         // its error is the signal
@@ -323,20 +323,26 @@ func TestKill_AtAnyInstant(t *testing.T) {
 	acknowledged, generation, commits := 0, 0, 0
 	for range kills {
 		c := startChild(t, "churn", path)
-		// One of six is killed while it starts, and the time of the others
-		// begins when it has.
-		if random.IntN(6) > 0 {
-			c.expect("open")
+		kill := func() {
+			time.AfterFunc(time.Duration(random.IntN(10_000))*time.Microsecond, func() { _ = c.cmd.Process.Kill() })
 		}
-		timer := time.AfterFunc(time.Duration(random.IntN(40_000))*time.Microsecond, func() { _ = c.cmd.Process.Kill() })
-		for line := c.line(); line != ""; line = c.line() {
-			if n, err := strconv.Atoi(line); err == nil {
-				acknowledged, commits = n, commits+1
+		// Some are killed while they start, the others some time after a
+		// number of commits.
+		after := random.IntN(6)
+		for n := 0; ; n++ {
+			if n == after {
+				kill()
+			}
+			line := c.line()
+			if line == "" {
+				break
+			}
+			if generation, err := strconv.Atoi(line); err == nil {
+				acknowledged, commits = generation, commits+1
 			} else if line != "open" {
 				t.Fatalf("child: %s", line)
 			}
 		}
-		timer.Stop()
 		c.kill()
 		generation = checkKilled(t, path, acknowledged, generation)
 	}

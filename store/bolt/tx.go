@@ -251,7 +251,7 @@ func (t *tx) Scan(from string, fn func(key, value []byte) bool) error {
 				break
 			}
 		}
-		return nil
+		return cursor.err
 	})
 }
 
@@ -265,7 +265,7 @@ func (t *tx) IndexKeys(name, value, from string, fn func(key []byte) bool) error
 				break
 			}
 		}
-		return nil
+		return cursor.err
 	})
 }
 
@@ -284,7 +284,7 @@ func (t *tx) IndexValues(name, from string, fn func(value []byte) bool) error {
 			// All other keys of this value are skipped with one seek.
 			after = appendAfterPrefix(after[:0], cursor.key)
 		}
-		return nil
+		return cursor.err
 	})
 }
 
@@ -300,6 +300,6 @@ func (t *tx) Departed(fn func(store.Departed) bool) error {
 				break
 			}
 		}
-		return nil
+		return cursor.err
 	})
 }
