@@ -25,8 +25,9 @@ const (
 	reachLimit = 15 * time.Second
 	// namespacePause is how long a cluster gets to furnish a new namespace.
 	namespacePause = 2 * time.Second
-	// cleanupLimit is how long removing the namespace may take.
-	cleanupLimit = 2 * time.Minute
+	// cleanupLimit is how long removing what was created may take. A server
+	// deletes a few hundred objects a second.
+	cleanupLimit = 15 * time.Minute
 )
 
 // cluster is an API server and the namespace in it that belongs to the demo.

@@ -17,8 +17,17 @@ type demo struct {
 	children processRunner
 
 	cluster *cluster
-	// dir holds the files of the informers.
-	dir string
+	// dir holds the files of the informers: killed is that of the process that
+	// was, copied what it looked like then.
+	dir, killed, copied string
+
+	// before and after are what the server had when the process was killed, and
+	// when all changes had been made; deleted is what was deleted in between.
+	before, after state
+	deleted       []instance
+	// known is what the handler of the killed process knew.
+	known  state
+	result report
 }
 
 func newDemo(o options, stderr io.Writer, children processRunner) *demo {
@@ -34,99 +43,109 @@ func (d *demo) run(ctx context.Context, stdout io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(d.dir)) }()
-	result, err := d.inCluster(ctx)
-	if err != nil {
+	d.killed, d.copied = filepath.Join(d.dir, "killed", "cache.db"), filepath.Join(d.dir, "copied", "cache.db")
+	if err := d.inCluster(ctx); err != nil {
 		return err
 	}
 	d.progress.done()
 	if d.options.json {
-		err = result.writeJSON(stdout)
+		err = d.result.writeJSON(stdout)
 	} else {
-		err = result.writeTable(stdout)
+		err = d.result.writeTable(stdout)
 	}
-	return errors.Join(err, result.verdict())
+	return errors.Join(err, d.result.verdict())
 }
 
 // inCluster measures between the opening and the closing of the cluster.
-func (d *demo) inCluster(ctx context.Context) (result *report, err error) {
+func (d *demo) inCluster(ctx context.Context) (err error) {
 	d.progress.hint("connecting to the API server")
 	if d.cluster, err = openCluster(ctx, d.options.kubeconfig); err != nil {
-		return nil, err
+		return err
 	}
-	result, err = d.measure(ctx)
+	for _, step := range []func(context.Context) error{d.fill, d.startCold, d.changeWhileDown, d.startWarm} {
+		if err = step(ctx); err != nil {
+			break
+		}
+	}
 	if ctx.Err() != nil {
 		err = context.Cause(ctx) // whatever else it led to
 	}
-	d.progress.step("removing what was created")
-	return result, errors.Join(err, d.cluster.close())
+	d.progress.step("removing what was created; interrupt again to leave it")
+	return errors.Join(err, d.cluster.close())
 }
 
-// measure is the demo proper.
-func (d *demo) measure(ctx context.Context) (*report, error) {
-	n := d.options.objects
-	d.progress.step("creating %d %s in namespace %s", n, d.cluster.kind.gvr.Resource, d.cluster.namespace)
-	if err := d.cluster.create(ctx, n, d.progress); err != nil {
-		return nil, err
+func (d *demo) fill(ctx context.Context) (err error) {
+	n, c := d.options.objects, d.cluster
+	d.progress.step("creating %d %s in namespace %s", n, c.kind.gvr.Resource, c.namespace)
+	if err := c.create(ctx, n, d.progress); err != nil {
+		return err
 	}
-	before, err := d.cluster.list(ctx)
-	if err != nil {
-		return nil, err
-	}
-	result := &report{Server: d.cluster.name, Objects: len(before)}
-	clientgo, err := d.coldStart(ctx, "client-go, cold", childSpec{}, before)
-	if err != nil {
-		return nil, err
-	}
-	file, copied := filepath.Join(d.dir, "killed", "cache.db"), filepath.Join(d.dir, "copied", "cache.db")
-	cold, err := d.coldStart(ctx, "warmcache, cold, to be killed", childSpec{File: file}, before)
-	if err != nil {
-		return nil, err
-	}
-	result.ClientGo, result.Cold = clientgo.measured, cold.measured
-	if err := os.CopyFS(filepath.Dir(copied), os.DirFS(filepath.Dir(file))); err != nil {
-		return nil, fmt.Errorf("copying what the killed process left: %w", err)
-	}
+	d.before, err = c.list(ctx)
+	d.result.Server, d.result.Objects = c.name, len(d.before)
+	return err
+}
 
-	d.progress.step("killed at resourceVersion %s; changing, adding and deleting objects", cold.PersistedRV)
-	deleted, err := d.cluster.change(ctx, planFor(n), before, d.progress)
+func (d *demo) startCold(ctx context.Context) error {
+	clientgo, err := d.coldStart(ctx, "client-go, cold", childSpec{})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	after, err := d.cluster.list(ctx)
+	cold, err := d.coldStart(ctx, "warmcache, cold, to be killed", childSpec{File: d.killed})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	judge := func(r *childReport) warmMeasured {
-		return warmMeasured{
-			measured:         r.measured,
-			Outcome:          r.Outcome,
-			DeletedWhileDown: len(deleted),
-			Missed:           len(mistakes(after, r, cold.Known, deleted)),
-		}
+	d.result.ClientGo, d.result.Cold, d.known = clientgo.measured, cold.measured, cold.Known
+	d.progress.step("killed; its file is complete up to resourceVersion %s", cold.PersistedRV)
+	// The lock file, too, as the killed process left it.
+	if err := os.CopyFS(filepath.Dir(d.copied), os.DirFS(filepath.Dir(d.killed))); err != nil {
+		return fmt.Errorf("copying what the killed process left: %w", err)
 	}
-	confirmed, err := d.start(ctx, "warmcache, warm, Confirmed", childSpec{File: file})
+	return nil
+}
+
+func (d *demo) changeWhileDown(ctx context.Context) (err error) {
+	d.progress.step("changing, adding and deleting objects")
+	if d.deleted, err = d.cluster.change(ctx, planFor(d.options.objects), d.before, d.progress); err != nil {
+		return err
+	}
+	d.after, err = d.cluster.list(ctx)
+	return err
+}
+
+func (d *demo) startWarm(ctx context.Context) (err error) {
+	d.result.Warm, err = d.warmStart(ctx, "warmcache, warm, Confirmed", childSpec{File: d.killed})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	resumed, err := d.start(ctx, "warmcache, warm, Resumed", childSpec{File: copied, Resumed: true})
-	if err != nil {
-		return nil, err
-	}
-	result.Warm, result.WarmResumed = judge(confirmed), judge(resumed)
-	return result, nil
+	d.result.WarmResumed, err = d.warmStart(ctx, "warmcache, warm, Resumed", childSpec{File: d.copied, Resumed: true})
+	return err
 }
 
 // coldStart is start for a process that begins with nothing, and so must know
 // exactly what the server has.
-func (d *demo) coldStart(ctx context.Context, what string, spec childSpec, want state) (*childReport, error) {
+func (d *demo) coldStart(ctx context.Context, what string, spec childSpec) (*childReport, error) {
 	r, err := d.start(ctx, what, spec)
 	if err != nil {
 		return nil, err
 	}
-	if wrong := mistakes(want, r, nil, nil); len(wrong) > 0 {
+	if wrong := mistakes(d.before, r, nil, nil); len(wrong) > 0 {
 		return nil, fmt.Errorf("%s: has %d objects wrong; was something else writing to the namespace?", what, len(wrong))
 	}
 	return r, nil
+}
+
+// warmStart is start for a process that continues what the killed one did.
+func (d *demo) warmStart(ctx context.Context, what string, spec childSpec) (warmMeasured, error) {
+	r, err := d.start(ctx, what, spec)
+	if err != nil {
+		return warmMeasured{}, err
+	}
+	return warmMeasured{
+		measured:         r.measured,
+		Outcome:          r.Outcome,
+		DeletedWhileDown: len(d.deleted),
+		Missed:           len(mistakes(d.after, r, d.known, d.deleted)),
+	}, nil
 }
 
 // start runs one process.

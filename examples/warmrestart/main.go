@@ -23,6 +23,8 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+
+	"k8s.io/klog/v2"
 )
 
 // The exit statuses.
@@ -37,6 +39,9 @@ func main() {
 	if asChild() {
 		os.Exit(childMain(os.Stdin, os.Stdout))
 	}
+	// What client-go logs in this process it returns as errors, too.
+	klog.LogToStderr(false)
+	klog.SetOutput(io.Discard)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// After the first signal a second one ends the process at once.
 	context.AfterFunc(ctx, stop)

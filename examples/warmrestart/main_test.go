@@ -76,7 +76,7 @@ func TestRun_JSON(t *testing.T) {
 	checkCold(t, "cold", r.Cold, 200)
 	checkWarm(t, "warm", r.Warm, planFor(200), r.Cold)
 	checkWarm(t, "warmResumed", r.WarmResumed, planFor(200), r.Cold)
-	for _, step := range []string{"creating 200 pods", "client-go, cold", "killed at resourceVersion", "Confirmed", "Resumed"} {
+	for _, step := range []string{"creating 200 pods", "client-go, cold", "killed; its file is complete", "Confirmed", "Resumed"} {
 		if !strings.Contains(got.stderr, step) {
 			t.Errorf("progress does not mention %q:\n%s", step, got.stderr)
 		}
