@@ -29,7 +29,7 @@ func TestFactory_InformerFor_PassesEveryOption(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	db, clock := stubStore{}, clocktesting.NewFakeClock(time.Time{})
+	db, clock := newStore(), clocktesting.NewFakeClock(time.Time{})
 	logger, _ := newLog()
 	versions := map[string]string{"byNode": "1"}
 	f := New(fake.NewClientset(), db,
@@ -80,7 +80,7 @@ func TestFactory_InformerFor_PassesEveryOption(t *testing.T) {
 }
 
 func TestFactory_Defaults(t *testing.T) {
-	f := New(fake.NewClientset(), stubStore{})
+	f := New(fake.NewClientset(), newStore())
 	calls := record(f)
 	f.Core().V1().Pods().Informer()
 	o := only(t, calls).options
@@ -91,7 +91,7 @@ func TestFactory_Defaults(t *testing.T) {
 }
 
 func TestFactory_Identity_ClusterScopedHasNoNamespace(t *testing.T) {
-	f := New(fake.NewClientset(), stubStore{}, WithNamespace("web"))
+	f := New(fake.NewClientset(), newStore(), WithNamespace("web"))
 	calls := record(f)
 	f.Core().V1().Nodes().Informer()
 	if id := only(t, calls).options.Identity; id.Namespace != "" || id.Resource != "nodes" {
@@ -100,7 +100,7 @@ func TestFactory_Identity_ClusterScopedHasNoNamespace(t *testing.T) {
 }
 
 func TestFactory_InformerFor_OnePerType(t *testing.T) {
-	f := New(fake.NewClientset(), stubStore{})
+	f := New(fake.NewClientset(), newStore())
 	calls := record(f)
 	pods := f.InformerFor(&corev1.Pod{}, nil)
 	byResource, err := f.ForResource(corev1.SchemeGroupVersion.WithResource("pods"))
@@ -123,7 +123,7 @@ func TestFactory_InformerFor_OnePerType(t *testing.T) {
 func TestFactory_InformerFor_HonoursNewFunc(t *testing.T) {
 	client := fake.NewClientset()
 	logger, log := newLog()
-	f := New(client, stubStore{}, WithResync(time.Minute), WithLogger(logger))
+	f := New(client, newStore(), WithResync(time.Minute), WithLogger(logger))
 	calls := record(f)
 	var own cache.SharedIndexInformer
 	newFunc := func(c kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
@@ -154,7 +154,7 @@ func TestFactory_InformerFor_NewFuncIsNoNewsWithoutPersistence(t *testing.T) {
 	for name, f := range map[string]func(Option) *Factory{
 		"no store": func(log Option) *Factory { return New(fake.NewClientset(), nil, log) },
 		"type is off": func(log Option) *Factory {
-			return New(fake.NewClientset(), stubStore{}, log, WithoutPersistence(&corev1.Pod{}))
+			return New(fake.NewClientset(), newStore(), log, WithoutPersistence(&corev1.Pod{}))
 		},
 	} {
 		logger, log := newLog()
@@ -166,7 +166,7 @@ func TestFactory_InformerFor_NewFuncIsNoNewsWithoutPersistence(t *testing.T) {
 }
 
 func TestFactory_InformerFor_ForeignType(t *testing.T) {
-	f := New(fake.NewClientset(), stubStore{})
+	f := New(fake.NewClientset(), newStore())
 	calls := record(f)
 	inf := f.InformerFor(&unregistered{}, nil)
 	got := only(t, calls)
@@ -219,17 +219,17 @@ func TestFactory_Persistence(t *testing.T) {
 		want    bool
 		log     string
 	}{
-		{"store", stubStore{}, nil, pods, true, ""},
+		{"store", newStore(), nil, pods, true, ""},
 		{"no store", nil, nil, pods, false, ""},
-		{"type is off", stubStore{}, []Option{WithoutPersistence(&corev1.Node{}), WithoutPersistence(&corev1.Pod{})}, pods, false, ""},
-		{"other type is off", stubStore{}, []Option{WithoutPersistence(&corev1.Node{})}, pods, true, ""},
-		{"secrets", stubStore{}, nil, secrets, false, "WithPlaintextSecrets"},
-		{"secrets are off", stubStore{}, []Option{WithoutPersistence(&corev1.Secret{})}, secrets, false, ""},
+		{"type is off", newStore(), []Option{WithoutPersistence(&corev1.Node{}), WithoutPersistence(&corev1.Pod{})}, pods, false, ""},
+		{"other type is off", newStore(), []Option{WithoutPersistence(&corev1.Node{})}, pods, true, ""},
+		{"secrets", newStore(), nil, secrets, false, "WithPlaintextSecrets"},
+		{"secrets are off", newStore(), []Option{WithoutPersistence(&corev1.Secret{})}, secrets, false, ""},
 		{"secrets, no store", nil, nil, secrets, false, ""},
-		{"plaintext secrets", stubStore{}, []Option{WithPlaintextSecrets()}, secrets, true, ""},
-		{"plaintext secrets are off", stubStore{}, []Option{WithPlaintextSecrets(), WithoutPersistence(&corev1.Secret{})}, secrets, false, ""},
-		{"bad selector", stubStore{}, []Option{WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = "=" })}, pods, false, "label selector"},
-		{"tweaked version", stubStore{}, []Option{WithTweakListOptions(func(o *metav1.ListOptions) { o.ResourceVersion = "0" })}, pods, false, "beyond selectors"},
+		{"plaintext secrets", newStore(), []Option{WithPlaintextSecrets()}, secrets, true, ""},
+		{"plaintext secrets are off", newStore(), []Option{WithPlaintextSecrets(), WithoutPersistence(&corev1.Secret{})}, secrets, false, ""},
+		{"bad selector", newStore(), []Option{WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = "=" })}, pods, false, "label selector"},
+		{"tweaked version", newStore(), []Option{WithTweakListOptions(func(o *metav1.ListOptions) { o.ResourceVersion = "0" })}, pods, false, "beyond selectors"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			logger, log := newLog()
@@ -250,7 +250,7 @@ func TestFactory_Persistence(t *testing.T) {
 }
 
 func TestFactory_Identity_EmptyWhenUnknown(t *testing.T) {
-	f := New(fake.NewClientset(), stubStore{}, WithTweakListOptions(func(o *metav1.ListOptions) {
+	f := New(fake.NewClientset(), newStore(), WithTweakListOptions(func(o *metav1.ListOptions) {
 		o.LabelSelector, o.ResourceVersion = "a=b", "0"
 	}))
 	calls := record(f)

@@ -12,10 +12,11 @@ import (
 
 	"github.com/warmcache/warmcache/informer"
 	"github.com/warmcache/warmcache/store"
+	"github.com/warmcache/warmcache/store/storetest"
 )
 
-// stubStore is a store that is never used, only passed on.
-type stubStore struct{ store.Store }
+// newStore returns an empty store.
+func newStore() store.Store { return storetest.NewMemory().Open() }
 
 // built is one call of newInformer.
 type built struct {

@@ -52,7 +52,7 @@ func generatedInformers(t *testing.T, f informers.SharedInformerFactory, visit f
 }
 
 func TestFactory_EveryGeneratedAccessorResolves(t *testing.T) {
-	f := New(fake.NewClientset(), stubStore{}, WithPlaintextSecrets())
+	f := New(fake.NewClientset(), newStore(), WithPlaintextSecrets())
 	built := map[reflect.Type]informer.Options{}
 	f.newInformer = func(lw cache.ListerWatcher, example runtime.Object, o informer.Options) cache.SharedIndexInformer {
 		built[reflect.TypeOf(example)] = o

@@ -81,7 +81,7 @@ func clusterAndSchema(t *testing.T, f *Factory) (cluster [2]func(context.Context
 
 func TestFactory_Cluster_AskedOnce(t *testing.T) {
 	client, server := serve(t)
-	cluster, _ := clusterAndSchema(t, New(client, stubStore{}))
+	cluster, _ := clusterAndSchema(t, New(client, newStore()))
 
 	server.set(status(http.StatusInternalServerError, metav1.StatusReasonInternalError))
 	if id, err := cluster[0](t.Context()); err == nil {
@@ -106,7 +106,7 @@ func TestFactory_Cluster_UnknownWhenWithheld(t *testing.T) {
 	} {
 		client, server := serve(t)
 		server.set(status(code, reason))
-		cluster, _ := clusterAndSchema(t, New(client, stubStore{}))
+		cluster, _ := clusterAndSchema(t, New(client, newStore()))
 		for _, ask := range cluster {
 			if id, err := ask(t.Context()); id != "" || err != nil {
 				t.Errorf("%d: cluster = %q, %v; want unknown", code, id, err)
@@ -121,7 +121,7 @@ func TestFactory_Cluster_UnknownWhenWithheld(t *testing.T) {
 func TestFactory_Cluster_Unauthorized(t *testing.T) {
 	client, server := serve(t)
 	server.set(status(http.StatusUnauthorized, metav1.StatusReasonUnauthorized))
-	cluster, _ := clusterAndSchema(t, New(client, stubStore{}))
+	cluster, _ := clusterAndSchema(t, New(client, newStore()))
 	if id, err := cluster[0](t.Context()); err == nil {
 		t.Errorf("cluster = %q, want an error: credentials may be renewed", id)
 	}
@@ -135,7 +135,7 @@ const openAPIIndex = `{"paths":{
 
 func TestFactory_Schema_AskedOncePerStart(t *testing.T) {
 	client, server := serve(t)
-	f := New(client, stubStore{})
+	f := New(client, newStore())
 	_, hash := clusterAndSchema(t, f)
 
 	server.set(status(http.StatusInternalServerError, metav1.StatusReasonInternalError))

@@ -4,11 +4,9 @@ import (
 	"context"
 	"math/rand/v2"
 	"net/http"
-	"strconv"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
@@ -31,10 +29,14 @@ type watcher struct {
 	start     uint64
 	deadline  time.Time
 	bookmarks bool
+	// initial is true while initial events are being sent.
+	initial bool
 	// sent and flushed count events.
 	sent, flushed int
 }
 
+// watch answers with a stream. Bad parameters are still refused with a status;
+// after that the answer is 200, whatever happens.
 func (s *Server) watch(w *response) error {
 	f, err := formOf(w.request)
 	if err != nil {
@@ -52,8 +54,6 @@ func (s *Server) watch(w *response) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(w.Context())
-	defer cancel()
 	wa := &watcher{
 		server:    s,
 		w:         w,
@@ -66,7 +66,7 @@ func (s *Server) watch(w *response) error {
 	w.Header().Set("Content-Type", f.streamContentType())
 	w.WriteHeader(http.StatusOK)
 	w.flush()
-	return w.broken(wa.serve(ctx))
+	return w.broken(wa.serve(w.Context()))
 }
 
 // watchTimeout is what the client asks for, or 30 to 60 minutes.
@@ -131,9 +131,11 @@ func (wa *watcher) sendInitial(rows []*record, rv uint64) error {
 	return wa.sendBookmark(rv, map[string]string{metav1.InitialEventsAnnotationKey: "true"})
 }
 
+// sendRows sends the state at rv as synthetic ADDED events, in order of key.
 func (wa *watcher) sendRows(rows []*record, rv uint64) error {
 	wa.cursor, wa.start = rv, rv
-	items := 0
+	wa.initial = true
+	defer func() { wa.initial = false }()
 	for _, row := range wa.scope.within(rows, "") {
 		if !wa.scope.matches(row) {
 			continue
@@ -141,13 +143,15 @@ func (wa *watcher) sendRows(rows []*record, rv uint64) error {
 		if err := wa.send(watch.Added, row); err != nil {
 			return err
 		}
-		items++
 	}
-	wa.w.entry.change(func(r *Request) { r.Items = items })
 	return nil
 }
 
-// follow sends changes and bookmarks as they come.
+// follow sends changes and bookmarks as they come, until the deadline, the end
+// of the watch cache's generation, or the end of the request.
+//
+// A bookmark must not overtake a change: seen is read together with the changes
+// up to it, and sent after them.
 func (wa *watcher) follow(ctx context.Context) error {
 	c := wa.server.opts.Clock
 	bookmark := wa.nextBookmark(c.Now())
@@ -158,6 +162,7 @@ func (wa *watcher) follow(ctx context.Context) error {
 			return err
 		}
 		if !caughtUp {
+			// What was there at the start is part of it, sent or not.
 			wa.start = max(wa.start, wa.cursor)
 		}
 		now := c.Now()
@@ -182,50 +187,6 @@ func (wa *watcher) until(now, bookmark time.Time) time.Duration {
 		bookmark = wa.deadline
 	}
 	return bookmark.Sub(now)
-}
-
-// nextBookmark is when to send one: after an interval, and once shortly before
-// the deadline, so that a client which renews its watch starts at a recent
-// version. Zero means never.
-func (wa *watcher) nextBookmark(now time.Time) time.Time {
-	if !wa.bookmarks {
-		return time.Time{}
-	}
-	next := now.Add(wa.server.opts.BookmarkInterval)
-	if last := wa.deadline.Add(-wa.server.opts.BookmarkLead); last.Before(next) {
-		next = last
-	}
-	if !next.After(now) {
-		return time.Time{}
-	}
-	return next
-}
-
-// maybeBookmark sends a bookmark unless it would tell nothing that the client
-// did not know when it began to watch.
-func (wa *watcher) maybeBookmark(seen uint64) error {
-	if seen <= wa.start {
-		return nil
-	}
-	return wa.sendBookmark(seen, nil)
-}
-
-func (wa *watcher) sendBookmark(rv uint64, annotations map[string]string) error {
-	obj, err := wa.frames.blank(wa.w.table.res)
-	if err != nil {
-		return err
-	}
-	accessor, err := meta.Accessor(obj)
-	if err != nil {
-		return err
-	}
-	accessor.SetResourceVersion(strconv.FormatUint(rv, 10))
-	accessor.SetAnnotations(annotations)
-	if err := wa.frames.object(watch.Bookmark, obj); err != nil {
-		return err
-	}
-	wa.count(func(r *Request) { r.Bookmarks++ })
-	return nil
 }
 
 // sendChanges sends what has happened since the cursor. It returns no channel
@@ -268,24 +229,30 @@ func (wa *watcher) send(event watch.EventType, rec *record) error {
 	if err := wa.frames.record(event, rec); err != nil {
 		return err
 	}
-	wa.count(func(*Request) {})
+	wa.count(event)
 	return nil
 }
 
 // count logs an event, and cuts the stream if it was the last that a fault lets
 // through.
-func (wa *watcher) count(also func(*Request)) {
+func (wa *watcher) count(event watch.EventType) {
 	wa.sent++
 	wa.w.entry.change(func(r *Request) {
 		r.Events++
-		also(r)
+		switch {
+		case event == watch.Bookmark:
+			r.Bookmarks++
+		case wa.initial:
+			r.Items++
+		}
 	})
 	if wa.sent == wa.w.faultOf().DropAfterEvents {
 		wa.w.cut()
 	}
 }
 
-// flush sends what is buffered if there is anything.
+// flush sends what is buffered, if there is anything: once for all changes that
+// were found together, because a flush costs more than an event.
 func (wa *watcher) flush() {
 	if wa.sent > wa.flushed {
 		wa.flushed = wa.sent

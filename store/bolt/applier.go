@@ -42,6 +42,9 @@ func (a *applier) apply(b *store.Batch) {
 	for i := range b.Ops {
 		a.op(&b.Ops[i])
 	}
+	for _, op := range b.Index {
+		a.index(op.Key, op.Changes)
+	}
 	for i := range b.Departed {
 		a.departed(&b.Departed[i])
 	}
@@ -61,12 +64,16 @@ func (a *applier) op(op *store.Op) {
 		}
 	}
 	a.overlay.setObject(key, op.Value)
-	for _, change := range op.Index {
+	a.index(op.Key, op.Index)
+}
+
+func (a *applier) index(key string, changes []store.IndexChange) {
+	for _, change := range changes {
 		for _, value := range change.Remove {
-			a.overlay.setIndex(change.Name, encodePair(value, op.Key), nil)
+			a.overlay.setIndex(change.Name, encodePair(value, key), nil)
 		}
 		for _, value := range change.Add {
-			a.overlay.setIndex(change.Name, encodePair(value, op.Key), present)
+			a.overlay.setIndex(change.Name, encodePair(value, key), present)
 		}
 	}
 }

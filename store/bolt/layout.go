@@ -73,12 +73,13 @@ type headerRecord struct {
 	// Contact is in seconds and nanoseconds since 1970; absent if it is zero.
 	Contact     []int64 `msgpack:"contact,omitempty"`
 	NoBookmarks bool    `msgpack:"noBookmarks,omitempty"`
+	Schema      string  `msgpack:"schema,omitempty"`
 }
 
 func encodeHeader(h *store.Header) ([]byte, error) {
 	record := headerRecord{
 		RV: h.RV, Complete: h.Complete, Fingerprint: h.Fingerprint, Cluster: h.Cluster,
-		Indices: h.Indices, NoBookmarks: h.NoBookmarks,
+		Indices: h.Indices, NoBookmarks: h.NoBookmarks, Schema: h.Schema,
 	}
 	if !h.Contact.IsZero() {
 		record.Contact = []int64{h.Contact.Unix(), int64(h.Contact.Nanosecond())}
@@ -101,7 +102,7 @@ func decodeHeader(sealed []byte) (store.Header, error) {
 	}
 	h := store.Header{
 		RV: record.RV, Complete: record.Complete, Fingerprint: record.Fingerprint, Cluster: record.Cluster,
-		Indices: record.Indices, NoBookmarks: record.NoBookmarks,
+		Indices: record.Indices, NoBookmarks: record.NoBookmarks, Schema: record.Schema,
 	}
 	if len(record.Contact) == 2 {
 		h.Contact = time.Unix(record.Contact[0], record.Contact[1])

@@ -18,6 +18,7 @@ var batchTests = []conformanceTest{
 	{"Apply/Clear", testClear},
 	{"Apply/ClearKeepsGivenHeader", testClearKeepsGivenHeader},
 	{"Apply/DropIndices", testDropIndices},
+	{"Apply/Index", testIndexOnly},
 	{"Apply/ClearAndDropComeBeforeOps", testClearComesFirst},
 	{"Apply/IndexChangesAreIdempotent", testIndexIdempotent},
 	{"Apply/Invalid", testInvalidBatch},
@@ -166,6 +167,30 @@ func testDropIndices(s *suite) {
 	})
 }
 
+// testIndexOnly rebuilds an index without touching objects.
+func testIndexOnly(s *suite) {
+	c := s.filled()
+	rebuild := func(value string) store.Batch {
+		return store.Batch{
+			DropIndices: []string{"node"},
+			Index: []store.IndexOp{
+				{Key: "a", Changes: []store.IndexChange{byNode("", value)}},
+				{Key: "b", Changes: []store.IndexChange{byNode("", value)}},
+			},
+		}
+	}
+	s.apply(c, rebuild("n8"), rebuild("n9"))
+	s.settled(c, func() {
+		s.wantNodes(c, "n9: a b")
+		s.wantObjects(c, "a", "1", "b", "2")
+	})
+	s.apply(c, store.Batch{Index: []store.IndexOp{{Key: "a", Changes: []store.IndexChange{byNode("n9", "")}}}})
+	s.settled(c, func() { s.wantNodes(c, "n9: b") })
+	if err := c.Apply(store.Batch{Index: []store.IndexOp{{}}}); !errors.Is(err, store.ErrInvalidBatch) {
+		s.Errorf("empty key: got %v, want ErrInvalidBatch", err)
+	}
+}
+
 func testClearComesFirst(s *suite) {
 	c := s.filled()
 	s.apply(c, store.Batch{Clear: true, Ops: []store.Op{Put("c", "3", byNode("", "n3"))}})
@@ -232,7 +257,7 @@ func testHeader(s *suite) {
 		s.Fatalf("header of a collection never written: got %v, want ErrNotFound", err)
 	}
 	header := store.Header{
-		RV: "12", Complete: true, Fingerprint: "f", Cluster: "c", NoBookmarks: true,
+		RV: "12", Complete: true, Fingerprint: "f", Cluster: "c", Schema: "s", NoBookmarks: true,
 		Indices: map[string]string{"node": "fp", "owner": ""},
 		Contact: time.Date(2026, 1, 2, 3, 4, 5, 678, time.FixedZone("x", 3600)),
 	}
