@@ -78,6 +78,8 @@ func childMain(stdin io.Reader, stdout io.Writer) int {
 	return exitOK
 }
 
+// runChild calls send at most once, and does not return before ctx ends unless
+// something fails.
 func runChild(ctx context.Context, send func(*childReport) error) error {
 	peakHeap := meter.WatchHeap(heapInterval)
 	var spec childSpec
@@ -117,6 +119,7 @@ func runChild(ctx context.Context, send func(*childReport) error) error {
 	return nil
 }
 
+// setVerbosity makes the informers of this process log more.
 func setVerbosity(level int) {
 	flags := flag.NewFlagSet("", flag.ContinueOnError)
 	klog.InitFlags(flags)

@@ -58,6 +58,8 @@ func openCluster(ctx context.Context, kubeconfig string) (*cluster, error) {
 	return realCluster(ctx, kubeconfig)
 }
 
+// embeddedCluster starts an API server in this process. The children reach it
+// over a loopback port.
 func embeddedCluster(ctx context.Context) (*cluster, error) {
 	server, err := apitest.New(apitest.Options{})
 	if err != nil {
@@ -74,10 +76,6 @@ func embeddedCluster(ctx context.Context) (*cluster, error) {
 	}
 	err = c.connect(&rest.Config{Host: c.host})
 	if err == nil {
-		// Its UID tells clusters apart.
-		_, err = c.client.CoreV1().Namespaces().Create(ctx, namespace(metav1.NamespaceSystem), metav1.CreateOptions{})
-	}
-	if err == nil {
 		err = c.createNamespace(ctx)
 	}
 	if err != nil {
@@ -87,6 +85,8 @@ func embeddedCluster(ctx context.Context) (*cluster, error) {
 	return c, nil
 }
 
+// realCluster finds out that the cluster can be used, and makes a namespace in it
+// that no other run has. Whatever is wrong up to there is the user's to mend.
 func realCluster(ctx context.Context, kubeconfig string) (*cluster, error) {
 	config, err := loadKubeconfig(kubeconfig)
 	if err != nil {
@@ -138,6 +138,7 @@ func clientConfig(config *rest.Config) *rest.Config {
 	return config
 }
 
+// connect makes the clients of the parent.
 func (c *cluster) connect(config *rest.Config) (err error) {
 	config = clientConfig(config)
 	if c.client, err = kubernetes.NewForConfig(config); err != nil {
@@ -180,6 +181,7 @@ func (c *cluster) reach(ctx context.Context) error {
 	}
 }
 
+// post creates an object of any kind, as its generated client would.
 func (c *cluster) post(ctx context.Context, obj runtime.Object) error {
 	return c.client.CoreV1().RESTClient().Post().
 		Namespace(c.namespace).
@@ -188,6 +190,7 @@ func (c *cluster) post(ctx context.Context, obj runtime.Object) error {
 		Do(ctx).Error()
 }
 
+// namespace returns one to be created.
 func namespace(name string) *corev1.Namespace {
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/warmcache/warmcache/internal/apitest"
 )
@@ -44,7 +45,7 @@ func someCluster(t *testing.T) (server *apitest.Server, kubeconfig string) {
 			t.Error(err)
 		}
 	})
-	if err := server.Create(namespace("default"), configMap("default", 0)); err != nil {
+	if err := server.Create(configMap("default", 0)); err != nil {
 		t.Fatal(err)
 	}
 	kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
@@ -54,16 +55,21 @@ func someCluster(t *testing.T) (server *apitest.Server, kubeconfig string) {
 	return server, kubeconfig
 }
 
-// checkUntouched checks that a cluster has nothing but what someCluster created.
+// checkUntouched checks that nothing of the demo is left in the cluster, and
+// everything else is.
 func checkUntouched(t *testing.T, server *apitest.Server) {
 	t.Helper()
-	for _, resource := range []string{"namespaces", "configmaps"} {
+	for resource, want := range map[string]string{"namespaces": "default kube-public kube-system", "configmaps": objectName(0)} {
 		objs, _, err := server.List(corev1.SchemeGroupVersion.WithResource(resource), "")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(objs) != 1 {
-			t.Errorf("the cluster has %d %s left, want 1", len(objs), resource)
+		var names []string
+		for _, obj := range objs {
+			names = append(names, obj.(metav1.Object).GetName())
+		}
+		if got := strings.Join(names, " "); got != want {
+			t.Errorf("the cluster has the %s %q, want %q", resource, got, want)
 		}
 	}
 }

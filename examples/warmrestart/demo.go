@@ -68,12 +68,14 @@ func (d *demo) inCluster(ctx context.Context) (err error) {
 		}
 	}
 	if ctx.Err() != nil {
-		err = context.Cause(ctx) // whatever else it led to
+		// Not what it led to, such as a request that was cancelled.
+		err = context.Cause(ctx)
 	}
 	d.progress.step("removing what was created; interrupt again to leave it")
 	return errors.Join(err, d.cluster.close())
 }
 
+// fill creates the objects.
 func (d *demo) fill(ctx context.Context) (err error) {
 	n, c := d.options.objects, d.cluster
 	d.progress.step("creating %d %s in namespace %s", n, c.kind.gvr.Resource, c.namespace)
@@ -85,6 +87,7 @@ func (d *demo) fill(ctx context.Context) (err error) {
 	return err
 }
 
+// startCold measures the two starts that list, and keeps what the second left.
 func (d *demo) startCold(ctx context.Context) error {
 	clientgo, err := d.coldStart(ctx, "client-go, cold", childSpec{})
 	if err != nil {
@@ -103,6 +106,7 @@ func (d *demo) startCold(ctx context.Context) error {
 	return nil
 }
 
+// changeWhileDown makes the changes that the warm starts have to find out about.
 func (d *demo) changeWhileDown(ctx context.Context) (err error) {
 	d.progress.step("changing, adding and deleting objects")
 	if d.deleted, err = d.cluster.change(ctx, planFor(d.options.objects), d.before, d.progress); err != nil {
@@ -112,6 +116,8 @@ func (d *demo) changeWhileDown(ctx context.Context) (err error) {
 	return err
 }
 
+// startWarm measures the two starts from what the killed process left. Each has
+// its own copy: the first would otherwise leave the second nothing to find out.
 func (d *demo) startWarm(ctx context.Context) (err error) {
 	d.result.Warm, err = d.warmStart(ctx, "warmcache, warm, Confirmed", childSpec{File: d.killed})
 	if err != nil {

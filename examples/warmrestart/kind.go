@@ -44,13 +44,16 @@ func kindFor(embedded bool) kind {
 	}
 }
 
+// objectName returns names that sort in another order than their numbers, so
+// that neighbours in the file are not those that were written together.
 func objectName(i int) string { return apitest.PodName(i) }
 
 // settings is the number of entries that bring a ConfigMap, with the
 // managedFields that the server adds, to 5 KB.
 const settings = 48
 
-// configMap returns an application's settings.
+// configMap returns an application's settings. They are more alike than those of
+// a real cluster, and compress better.
 func configMap(namespace string, i int) *corev1.ConfigMap {
 	data := make(map[string]string, settings)
 	for n := range settings {

@@ -8,6 +8,36 @@
 // sync when it has proven to be up to date (informer.Confirmed), and one that is
 // when its watch has been accepted (informer.Resumed).
 //
+// # Processes
+//
+//	parent ── embedded API server, or a client of a real one
+//	   │  starts and kills
+//	   ├── client-go, cold
+//	   ├── warmcache, cold ─────────────► file ── copied ──► file
+//	   ├── warmcache, warm, Confirmed ◄────┘                  │
+//	   └── warmcache, warm, Resumed ◄─────────────────────────┘
+//
+// A child is this program again, told by an environment variable what to do. It
+// says one thing, a JSON object on its standard output, when it has nothing left
+// to do: its handler knows what its cache holds, the cache is proven to be
+// current, and the file is complete, which informer.StatusOf tells (PersistedRV
+// has reached RV and nothing is pending). The parent kills every child with
+// SIGKILL once it has said so, and a child whose parent dies ends itself.
+//
+// # What is compared
+//
+// All children do the same with the same factory interface; nothing but the
+// factory differs. Time begins before the process does and ends when the
+// handler's registration has synced. Bytes and lists are counted in the client's
+// transport, bytes on the wire. The heap is sampled every few milliseconds,
+// until the child reports.
+//
+// Missed is every object that a handler with a memory longer than its process,
+// or the cache, does not have as a fresh list of the server has it, and every
+// delete while no process ran that was not delivered; see mistakes.
+//
+// # Exit status
+//
 // The exit status is 0 if the two resumed without a list and their handlers
 // missed nothing, 1 if not or if something failed, 2 if the demo cannot run as
 // it was asked to, and 130 after Ctrl-C.
@@ -27,7 +57,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// The exit statuses.
+// The exit statuses. The last is what shells report for SIGINT.
 const (
 	exitOK          = 0
 	exitFailed      = 1

@@ -9,8 +9,10 @@ import (
 )
 
 const (
+	// defaultObjects makes the difference plain and still fits on a laptop.
 	defaultObjects = 30_000
-	maxObjects     = 1_000_000
+	// maxObjects would take 5 GB of memory, in each of two processes.
+	maxObjects = 1_000_000
 )
 
 // inputError says why the demo cannot run as it was asked to.
@@ -19,8 +21,10 @@ type inputError struct{ error }
 // Unwrap returns the cause.
 func (e inputError) Unwrap() error { return e.error }
 
+// badInput returns an inputError.
 func badInput(format string, args ...any) error { return inputError{fmt.Errorf(format, args...)} }
 
+// options are what the user asked for.
 type options struct {
 	objects int
 	// kubeconfig is a path; empty means the embedded server.
@@ -51,7 +55,9 @@ Exit status: 0 if the warm starts resumed without a list and nothing was missed,
 func parseOptions(args []string) (options, error) {
 	o := options{objects: defaultObjects}
 	flags := flag.NewFlagSet("warmrestart", flag.ContinueOnError)
-	flags.SetOutput(io.Discard) // errors are printed by the caller
+	// Package flag would print errors together with the usage. One line is
+	// enough; the caller prints it.
+	flags.SetOutput(io.Discard)
 	flags.Func("objects", "", func(s string) (err error) {
 		o.objects, err = parseObjects(s)
 		return err

@@ -51,7 +51,7 @@ func startProcess(ctx context.Context, spec childSpec, stderr io.Writer) (*exec.
 		return nil, nil, err
 	}
 	cmd := exec.CommandContext(ctx, self)
-	cmd.Stderr = stderr
+	cmd.Stderr = stderr // log lines; everything else is in the report
 	// The child ends when this pipe does; nothing is written to it.
 	if _, err := cmd.StdinPipe(); err != nil {
 		return nil, nil, err

@@ -33,6 +33,7 @@ func (r *recorder) OnUpdate(_, obj any) { r.record(&r.mu.updates, obj, r.learnLo
 // OnDelete implements cache.ResourceEventHandler.
 func (r *recorder) OnDelete(obj any) { r.record(&r.mu.deletes, obj, r.forgetLocked) }
 
+// record counts a call of the handler and notes what it says.
 func (r *recorder) record(counter *int, obj any, noteLocked func(string, version)) {
 	key, v := keyAndVersion(obj)
 	r.mu.Lock()
@@ -46,6 +47,8 @@ func (r *recorder) record(counter *int, obj any, noteLocked func(string, version
 
 func (r *recorder) learnLocked(key string, v version) { r.mu.known[key] = v }
 
+// forgetLocked notes the delete even of what the handler never heard of: a
+// departed object of an earlier process counts by its UID.
 func (r *recorder) forgetLocked(key string, v version) {
 	r.mu.deleted = append(r.mu.deleted, instance{Key: key, UID: v.UID})
 	delete(r.mu.known, key)

@@ -59,6 +59,7 @@ func (r *report) verdict() error {
 	return errors.Join(r.Warm.verdict("Confirmed"), r.WarmResumed.verdict("Resumed"))
 }
 
+// verdict names everything that is wrong: a list may explain what was missed.
 func (w *warmMeasured) verdict(policy string) error {
 	var missed, listed error
 	if w.Missed > 0 {
@@ -70,8 +71,10 @@ func (w *warmMeasured) verdict(policy string) error {
 	return errors.Join(missed, listed)
 }
 
+// writeJSON writes one object in one line.
 func (r *report) writeJSON(w io.Writer) error { return json.NewEncoder(w).Encode(r) }
 
+// writeTable writes what a person wants to compare: one row per start.
 func (r *report) writeTable(w io.Writer) error {
 	_, _ = fmt.Fprintf(w, "\nRestarting an informer of %d objects, server: %s\n\n", r.Objects, r.Server)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -94,6 +97,7 @@ received  bytes on the wire
 adds      at a warm start include deleted objects: handlers are told of them, then of the delete
 `
 
+// writeRow writes the cells that all starts have, and then more.
 func (m *measured) writeRow(w io.Writer, name string, more ...string) {
 	_, _ = fmt.Fprintf(w, "%-26s\t%.2f\t%d\t%s\t%s\t%d\t%d\t%d\t", name, m.Seconds, m.Lists,
 		megabytes(m.BytesReceived), megabytes(m.PeakHeapBytes), m.Adds, m.Updates, m.Deletes)
@@ -107,4 +111,5 @@ func (w *warmMeasured) writeRow(out io.Writer, name string) {
 	w.measured.writeRow(out, name, strconv.Itoa(w.DeletedWhileDown), strconv.Itoa(w.Missed))
 }
 
+// megabytes are decimal, as networks count.
 func megabytes(bytes int64) string { return fmt.Sprintf("%.2f MB", float64(bytes)/1e6) }

@@ -13,6 +13,7 @@ type version struct {
 	RV  string    `json:"rv"`
 }
 
+// versionOf needs metadata only, which is all that the parent lists.
 func versionOf(obj metav1.Object) version {
 	return version{UID: obj.GetUID(), RV: obj.GetResourceVersion()}
 }

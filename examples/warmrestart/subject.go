@@ -58,6 +58,7 @@ func (s *subject) sync(ctx context.Context) error {
 }
 
 const (
+	// settlePoll is short because the heap is measured until the end.
 	settlePoll = 5 * time.Millisecond
 	// settleLimit is far more than a healthy server and disk need.
 	settleLimit = time.Minute
@@ -113,6 +114,7 @@ func (s *subject) pending() (string, error) {
 	return "", nil
 }
 
+// cached describes what the indexer holds.
 func (s *subject) cached() state {
 	cached := state{}
 	for _, obj := range s.informer.GetStore().List() {
@@ -138,6 +140,7 @@ func (s *subject) report() *childReport {
 	return r
 }
 
+// config leads to the server of the parent, with the credentials of the user.
 func (s *childSpec) config() (*rest.Config, error) {
 	if s.Host != "" {
 		return clientConfig(&rest.Config{Host: s.Host}), nil

@@ -24,6 +24,7 @@ func (c *cluster) create(ctx context.Context, n int, p *progress) error {
 	return inParallel(ctx, numbers(0, n), p, func(i int) error { return c.createOne(ctx, i) })
 }
 
+// createOne makes object number i.
 func (c *cluster) createOne(ctx context.Context, i int) error {
 	if err := c.store(ctx, c.kind.make(c.namespace, i)); err != nil {
 		return fmt.Errorf("creating object %d: %w", i, err)
@@ -36,6 +37,7 @@ func (c *cluster) createOne(ctx context.Context, i int) error {
 // the deleted ones comes back as another object of the same name.
 type plan struct{ remove, update, add, recreate []int }
 
+// planFor never touches an object twice, and deletes even the only one.
 func planFor(n int) plan {
 	some := min(max(n/100, 1), maxChanges)
 	p := plan{
@@ -66,6 +68,7 @@ func (c *cluster) change(ctx context.Context, changes plan, before state, p *pro
 		key := c.namespace + "/" + objectName(i)
 		deleted = append(deleted, instance{Key: key, UID: before[key].UID})
 	}
+	// Metadata can be patched whatever the kind.
 	patch := []byte(`{"metadata":{"annotations":{"example.com/changed":"while down"}}}`)
 	err := inParallel(ctx, changes.remove, p, func(i int) error {
 		return c.objects.Delete(ctx, objectName(i), metav1.DeleteOptions{})
