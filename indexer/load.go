@@ -99,7 +99,7 @@ func (r *reader) read(ctx context.Context) error {
 		return err
 	}
 	// The count is not verified yet; it must not decide how much to allocate.
-	r.objects = make(map[string]any, min(max(want.Count, 0), 1<<20))
+	r.objects = make(map[string]any, min(max(want.Count, 0), 1<<17))
 	r.unread = map[string]unread{}
 	for from, more := "", true; more; {
 		if ctx.Err() != nil {
