@@ -68,12 +68,10 @@ func (x *Indexer) Load(ctx context.Context) error {
 func (x *Indexer) installLoadedLocked(r *reader) {
 	x.write.loaded = true
 	x.write.unread = r.unread
-	if !r.foreign {
-		x.objects.Replace(r.objects, "")
-		x.count.Store(int64(len(r.objects)))
-		if x.write.header.Complete {
-			x.setVersion(x.write.header.RV)
-		}
+	x.objects.Replace(r.objects, "")
+	x.count.Store(int64(len(r.objects)))
+	if x.write.header.Complete {
+		x.setVersion(x.write.header.RV)
 	}
 	x.reindexLocked()
 }
