@@ -68,12 +68,10 @@ func (x *Indexer) Load(ctx context.Context) error {
 func (x *Indexer) installLoadedLocked(r *reader) {
 	x.write.loaded = true
 	x.write.unread = r.unread
-	if !r.foreign {
-		x.objects.Replace(r.objects, "")
-		x.count.Store(int64(len(r.objects)))
-		if x.write.header.Complete {
-			x.setVersion(x.write.header.RV)
-		}
+	x.objects.Replace(r.objects, "")
+	x.count.Store(int64(len(r.objects)))
+	if x.write.header.Complete {
+		x.setVersion(x.write.header.RV)
 	}
 	x.reindexLocked()
 }
@@ -99,7 +97,7 @@ func (r *reader) read(ctx context.Context) error {
 		return err
 	}
 	// The count is not verified yet; it must not decide how much to allocate.
-	r.objects = make(map[string]any, min(max(want.Count, 0), 1<<20))
+	r.objects = make(map[string]any, min(max(want.Count, 0), 1<<17))
 	r.unread = map[string]unread{}
 	for from, more := "", true; more; {
 		if ctx.Err() != nil {

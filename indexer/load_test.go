@@ -124,7 +124,7 @@ func TestIndexer_AddIndexers_ConcurrentWithLoad(t *testing.T) {
 			}
 		})
 		wg.Go(func() {
-			for p.Len() < 2 {
+			for range 100 {
 				_ = p.List()
 				_, _ = p.ByIndex("app", "x")
 			}
