@@ -24,7 +24,11 @@ var errContradiction = errors.New("the server's events contradict the stored obj
 // closed. The reflector probes and resumes meanwhile.
 func (i *sharedIndexInformer) pump(ctx context.Context) {
 	start := i.clock.Now()
-	if err := i.indexer.Load(ctx); err != nil && ctx.Err() == nil {
+	err := i.indexer.Load(ctx)
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil {
 		i.lifecycle.queue.Fail(err)
 	}
 	klog.FromContext(ctx).V(2).Info("Loaded stored objects", "informer", i.name(),

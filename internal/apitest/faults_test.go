@@ -153,15 +153,19 @@ func TestInject_DropAfterBytes(t *testing.T) {
 	srv := newServer(t, Options{})
 	fill(t, srv, 5)
 	srv.Inject(Fault{DropAfterBytes: 100})
-	reply, err := http.Get(srv.URL() + "/api/v1/configmaps")
-	check(t, err)
-	body, err := io.ReadAll(reply.Body)
-	if len(body) != 100 || !errors.Is(err, io.ErrUnexpectedEOF) {
-		t.Errorf("read %d bytes and %v, want 100 and an unexpected EOF", len(body), err)
+	for _, path := range []string{"/api/v1/configmaps", "/api/v1/namespaces/ns/configmaps/c0"} {
+		reply, err := http.Get(srv.URL() + path)
+		check(t, err)
+		body, err := io.ReadAll(reply.Body)
+		if len(body) != 100 || !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("%s: read %d bytes and %v, want 100 and an unexpected EOF", path, len(body), err)
+		}
+		check(t, reply.Body.Close())
 	}
-	check(t, reply.Body.Close())
-	if got := srv.Requests()[0].Bytes; got != 100 {
-		t.Errorf("logged %d bytes", got)
+	for _, r := range srv.Requests() {
+		if r.Bytes != 100 {
+			t.Errorf("%s: logged %d bytes", r.Path, r.Bytes)
+		}
 	}
 }
 
@@ -234,7 +238,10 @@ func TestRequests_CountsWhatWasSent(t *testing.T) {
 	if r := all[2]; r.Name != "c0" || r.Namespace != "ns" || r.Version != "v1" || !strings.HasPrefix(r.UserAgent, "apitest.test/") {
 		t.Errorf("logged %+v for a GET", r)
 	}
-	counts := srv.Counts()
+	counts := CountRequests(all)
+	if want := all[0].Bytes + all[1].Bytes + all[2].Bytes + all[3].Bytes; counts.Bytes != want {
+		t.Errorf("counted %d bytes, want %d", counts.Bytes, want)
+	}
 	counts.Bytes = 0
 	if want := (Counts{Lists: 1, Watches: 1, WatchLists: 1, Gets: 1, FullLists: 2, Writes: 1, Items: 5}); counts != want {
 		t.Errorf("counted %+v, want %+v", counts, want)

@@ -69,15 +69,15 @@ type window struct {
 	changed <-chan struct{}
 }
 
-// canStart returns an Expired error when the changes above rv are not all there
-// for a new watch.
-func (s *storage) canStart(t *table, rv uint64) error {
+// canStart returns the version of the newest change, or an Expired error when
+// the changes above rv are not all there for a new watch.
+func (s *storage) canStart(t *table, rv uint64) (newest uint64, err error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if rv < t.log.oldest {
-		return apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", rv, t.log.oldest))
+		return 0, apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", rv, t.log.oldest))
 	}
-	return nil
+	return t.log.newest(), nil
 }
 
 // generation identifies the present watch cache. A watch reads it before

@@ -45,6 +45,10 @@ func (s *suite) customResource() schema.GroupVersionResource {
 	return s.target.CustomResource.GroupVersion().WithResource(s.target.CustomResourcePlural)
 }
 
+func (s *suite) customPath() string {
+	return "/apis/" + s.target.CustomResource.GroupVersion().String() + "/namespaces/" + s.ns + "/" + s.target.CustomResourcePlural
+}
+
 func (s *suite) newCustom(name string) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: map[string]any{
 		"spec": map[string]any{
@@ -72,6 +76,11 @@ func testCustomContent(t *testing.T, s *suite) {
 	list := must(client.List(s.ctx, metav1.ListOptions{}))(t)
 	if len(list.Items) != 1 || !reflect.DeepEqual(list.Items[0].Object, got.Object) {
 		t.Errorf("LIST returned %v, GET %v", list.Items, got.Object)
+	}
+	version, kind := s.target.CustomResource.ToAPIVersionAndKind()
+	kinds := version + " " + kind + "List of " + version + " " + kind
+	if got := s.kinds(t, s.customPath(), runtime.ContentTypeJSON); got != kinds {
+		t.Errorf("the JSON is %s, want %s", got, kinds)
 	}
 }
 
@@ -114,8 +123,7 @@ func testCustomMetadata(t *testing.T, s *suite) {
 
 func testCustomProtobuf(t *testing.T, s *suite) {
 	s.custom(t)
-	path := "/apis/" + s.target.CustomResource.GroupVersion().String() + "/namespaces/" + s.ns + "/" + s.target.CustomResourcePlural
-	err := s.json.CoreV1().RESTClient().Get().AbsPath(path).SetHeader("Accept", runtime.ContentTypeProtobuf).Do(s.ctx).Error()
+	err := s.json.CoreV1().RESTClient().Get().AbsPath(s.customPath()).SetHeader("Accept", runtime.ContentTypeProtobuf).Do(s.ctx).Error()
 	if !apierrors.IsNotAcceptable(err) {
 		t.Errorf("got %v, want NotAcceptable", err)
 	}

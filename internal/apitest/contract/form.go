@@ -1,6 +1,8 @@
 package contract
 
 import (
+	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +24,7 @@ import (
 var formTests = []test{
 	{"Form_ProtobufAndJSON_SameObjects", testSameObjects},
 	{"Form_Dynamic_KindsAndContent", testDynamic},
+	{"Form_JSON_KindsOfItems", testItemKinds},
 	{"Form_Metadata_ListWatchGet", testMetadata},
 	{"Form_Metadata_Bookmark", testMetadataBookmark},
 	{"Form_Error_IsStatus", testErrorForms},
@@ -41,9 +44,9 @@ func testSameObjects(t *testing.T, s *suite) {
 	s.setPhase(t, s.pod(t, "b", ""), corev1.PodRunning)
 
 	protobuf := must(s.typed.CoreV1().Pods(s.ns).List(s.ctx, metav1.ListOptions{}))(t)
-	json := must(s.json.CoreV1().Pods(s.ns).List(s.ctx, metav1.ListOptions{}))(t)
-	if len(protobuf.Items) != 2 || !apiequality.Semantic.DeepEqual(protobuf.Items, json.Items) {
-		t.Errorf("lists differ: protobuf %v, JSON %v", protobuf.Items, json.Items)
+	inJSONList := must(s.json.CoreV1().Pods(s.ns).List(s.ctx, metav1.ListOptions{}))(t)
+	if len(protobuf.Items) != 2 || !apiequality.Semantic.DeepEqual(protobuf.Items, inJSONList.Items) {
+		t.Errorf("lists differ: protobuf %v, JSON %v", protobuf.Items, inJSONList.Items)
 	}
 	opts := metav1.ListOptions{ResourceVersion: start}
 	inProtobuf := newStream(t, must(s.typed.CoreV1().Pods(s.ns).Watch(s.ctx, opts))(t))
@@ -85,6 +88,36 @@ func checkUnstructured(t *testing.T, u *unstructured.Unstructured, want *corev1.
 	if err != nil || data != want.Data["key"] || u.GetUID() != want.UID || u.GetResourceVersion() != want.ResourceVersion {
 		t.Errorf("got %v, want %v", u.Object, want)
 	}
+}
+
+// testItemKinds looks at the JSON itself, because clients fill in the kinds.
+func testItemKinds(t *testing.T, s *suite) {
+	s.put(t, "a", nil)
+	typed, partial := "application/json", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+	for accept, want := range map[string]string{
+		typed:   "v1 ConfigMapList of  ",
+		partial: "meta.k8s.io/v1 PartialObjectMetadataList of meta.k8s.io/v1 PartialObjectMetadata",
+	} {
+		if got := s.kinds(t, "/api/v1/namespaces/"+s.ns+"/configmaps?labelSelector="+labelSuite, accept); got != want {
+			t.Errorf("%s: got %s, want %s", accept, got, want)
+		}
+	}
+}
+
+// kinds reads a list of one object in JSON and returns what it and its item say
+// they are.
+func (s *suite) kinds(t *testing.T, uri, accept string) string {
+	t.Helper()
+	body := must(s.json.CoreV1().RESTClient().Get().RequestURI(uri).SetHeader("Accept", accept).DoRaw(s.ctx))(t)
+	var list struct {
+		metav1.TypeMeta
+		Items []metav1.TypeMeta
+	}
+	if err := json.Unmarshal(body, &list); err != nil || len(list.Items) != 1 {
+		t.Fatalf("got %d items, %v in %s", len(list.Items), err, body)
+	}
+	item := list.Items[0]
+	return fmt.Sprintf("%s %s of %s %s", list.APIVersion, list.Kind, item.APIVersion, item.Kind)
 }
 
 // eachMetadata runs check with the metadata client in both encodings.
