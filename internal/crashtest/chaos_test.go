@@ -88,6 +88,9 @@ type chaos struct {
 	// it client-go's backoff, of which the first is about a second.
 	faults int
 	active []*apitest.Injected
+	// ailing is for how many more actions the server is down, or an injected
+	// fault in force.
+	ailing int
 }
 
 func startChaos(w *world, random *rand.Rand) *chaos {
@@ -112,15 +115,22 @@ func (c *chaos) run() {
 
 // act does one thing, mostly a change.
 func (c *chaos) act() {
+	if c.ailing > 0 {
+		if c.ailing--; c.ailing == 0 {
+			c.heal()
+		}
+	}
 	switch n := c.random.IntN(400); {
 	case n == 0:
 		c.w.server.Compact()
-	case n < 8:
+	case n < 3:
 		c.w.server.EndWatches()
-	case n == 9:
+	case n == 4:
 		// Watches that end and a version that has expired: a list while running.
 		c.w.server.EndWatches()
-		c.w.change(c.random)
+		for range 20 {
+			c.w.change(c.random)
+		}
 		c.w.server.Compact()
 	case n < 20 && c.faults > 0:
 		c.faults--
@@ -132,8 +142,9 @@ func (c *chaos) act() {
 	}
 }
 
-// fault makes something go wrong, once.
+// fault makes something go wrong for a while.
 func (c *chaos) fault() {
+	c.ailing = 1 + c.random.IntN(100)
 	faults := []apitest.Fault{
 		{Verb: "watch", DropAfterEvents: 3, Times: 2},
 		{Verb: "list", Status: 500, Times: 1},
@@ -161,6 +172,10 @@ func (c *chaos) end() {
 	}
 	close(c.stop)
 	c.stopped.Wait()
+	c.heal()
+}
+
+func (c *chaos) heal() {
 	for _, fault := range c.active {
 		fault.Remove()
 	}

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
 
 	"github.com/warmcache/warmcache/factory"
 	"github.com/warmcache/warmcache/informer"
@@ -30,8 +31,9 @@ import (
 // life is how a child lives: the settings of its program.
 type life struct {
 	URL, Path string
-	// Seed decides how long handlers take.
+	// Seed decides how long handlers take. Slow ones fall behind.
 	Seed uint64
+	Slow bool
 	// Policy is confirmed, resumed or stale.
 	Policy    string
 	ListBelow int64
@@ -48,7 +50,7 @@ func (l life) policy() informer.StartPolicy {
 	case "resumed":
 		return informer.Resumed
 	case "stale":
-		return informer.Stale(50 * time.Millisecond)
+		return informer.Stale(hurry * 50 * time.Millisecond)
 	}
 	return informer.Confirmed
 }
@@ -209,6 +211,7 @@ func (p *program) newFactory(clientset kubernetes.Interface, db store.Store, s s
 		factory.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = s.labels }),
 		factory.WithStartPolicy(p.policy()),
 		factory.WithListBelow(p.ListBelow),
+		factory.WithClock(hurriedClock{}),
 		factory.WithIndexVersions(map[string]string{indexName: p.IndexVersion}),
 	}
 	if p.TransformVersion != "" {
@@ -226,7 +229,7 @@ func (p *program) transform(obj any) (any, error) {
 }
 
 func (p *program) handle(s spec) (cache.ResourceEventHandlerRegistration, error) {
-	h := &handler{spec: s, out: p.out, random: rand.New(rand.NewPCG(p.Seed, uint64(len(s.name))))}
+	h := &handler{spec: s, out: p.out, slow: p.Slow, random: rand.New(rand.NewPCG(p.Seed, uint64(len(s.name))))}
 	return p.informers[s.name].AddEventHandler(h)
 }
 
@@ -312,10 +315,21 @@ func (p *program) dump() []byte {
 	return b.Bytes()
 }
 
+// hurry is by how much timers of the informers are shorter, so that backoff after
+// errors does not take most of the time of the test.
+const hurry = 10
+
+// hurriedClock tells the time right, but waits less.
+type hurriedClock struct{ clock.RealClock }
+
+func (c hurriedClock) After(d time.Duration) <-chan time.Time { return c.RealClock.After(d / hurry) }
+func (c hurriedClock) NewTimer(d time.Duration) clock.Timer   { return c.RealClock.NewTimer(d / hurry) }
+
 // handler tells the parent what it is told, and takes its time.
 type handler struct {
 	spec   spec
 	out    *reporter
+	slow   bool
 	random *rand.Rand
 }
 
@@ -338,8 +352,8 @@ func (h *handler) OnDelete(obj any) {
 
 // work takes as long as the work of a controller may, to be killed in it.
 func (h *handler) work() {
-	if h.random.IntN(4) == 0 {
-		<-time.After(time.Duration(h.random.IntN(1000)) * time.Microsecond)
+	if h.slow && h.random.IntN(4) == 0 || h.random.IntN(40) == 0 {
+		<-time.After(time.Duration(h.random.IntN(2000)) * time.Microsecond)
 	}
 }
 

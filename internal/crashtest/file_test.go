@@ -130,7 +130,7 @@ func (f *fileChecker) collection(s spec, in collectionInFile, stopped bool) {
 		inFile[v.id()] = true
 	}
 	f.departures(s, in.contents.Departed, inFile, givenUp, stopped)
-	f.ledger.saved(s.name, inFile, givenUp)
+	f.ledger.note(s.name, inFile, givenUp)
 }
 
 // objects decodes what is stored, each of which the server must have had.

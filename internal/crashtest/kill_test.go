@@ -33,8 +33,8 @@ func TestKill_NothingMissedAndNothingWrong(t *testing.T) {
 	if t.Failed() {
 		t.Fatalf("failed after %d kills, in life %d:\n%+v\n%s", k.kills, k.lives, k.life, k.process.tail())
 	}
-	t.Logf("%d kills in %d lives: %v; %d collections found incomplete, %d departed records, %d objects excused",
-		k.kills, k.lives, k.tally, k.file.incomplete, k.file.departed, k.excused)
+	t.Logf("%d kills in %d lives: %v; %d collections found incomplete, %d departed records; %d objects excused, %d deletes given up",
+		k.kills, k.lives, k.tally, k.file.incomplete, k.file.departed, k.excused, k.ledger.mu.givenUp)
 	k.enough()
 }
 
@@ -121,6 +121,7 @@ func (k *killer) nextProgram() {
 	l.ListBelow = pick[int64](k.random, -1, -1, -1, 0)
 	l.Flush = pick(k.random, time.Millisecond, 3*time.Millisecond, 10*time.Millisecond, 100*time.Millisecond)
 	l.Late = k.random.IntN(6) == 0
+	l.Slow = k.random.IntN(6) == 0
 	if k.random.IntN(12) == 0 {
 		l.IndexVersion = pick(k.random, "1", "2")
 	}
@@ -266,7 +267,7 @@ func (k *killer) compareIndex(s spec, want map[string]version, got map[string]bo
 // it has left behind.
 func (k *killer) end() {
 	p := k.process
-	stop := k.random.IntN(4) == 0
+	stop := k.random.IntN(3) == 0
 	kill := !stop || k.random.IntN(2) == 0
 	if stop {
 		p.command(commandStop)

@@ -18,6 +18,8 @@ type ledger struct {
 	mu struct {
 		sync.Mutex
 		knowledge map[string]*knowledge
+		// givenUp counts deletes that were about to be given up.
+		givenUp int
 	}
 }
 
@@ -27,8 +29,9 @@ type knowledge struct {
 	state map[string]version
 	// told has every object that was told and was not told gone.
 	told map[id]bool
-	// unsaved are those of told that the file did not know after the last kill.
-	unsaved map[id]bool
+	// saved are those of told that the file has known, unsaved those that it did
+	// not when the last process ended.
+	saved, unsaved map[id]bool
 	// excused may have been forgotten; the package comment says when.
 	excused map[id]bool
 	// newest is the highest version of a key in this process: it is never told
@@ -44,7 +47,7 @@ func newLedger(t testing.TB, w *world) *ledger {
 	for _, s := range specs {
 		l.specs[s.name] = s
 		l.mu.knowledge[s.name] = &knowledge{
-			state: map[string]version{}, told: map[id]bool{}, unsaved: map[id]bool{}, excused: map[id]bool{},
+			state: map[string]version{}, told: map[id]bool{}, saved: map[id]bool{}, unsaved: map[id]bool{}, excused: map[id]bool{},
 		}
 	}
 	l.begin()
@@ -77,7 +80,7 @@ func (l *ledger) updated(name, before string, v version) {
 		}
 		if before != v.uid {
 			// One object took the place of another: handlers see that.
-			delete(k.told, id{v.key, before})
+			k.forget(id{v.key, before})
 		}
 	})
 }
@@ -109,25 +112,38 @@ func (l *ledger) deleted(name, key, uid string) {
 	delete(k.state, key)
 	delete(k.newest, key)
 	k.gone[id{key, uid}] = true
-	delete(k.told, id{key, uid})
-	if uid == "" {
-		maps.DeleteFunc(k.told, func(o id, _ bool) bool { return o.key == key })
+	for o := range k.told {
+		if o.key == key && (o.uid == uid || uid == "") {
+			k.forget(o)
+		}
 	}
 }
 
-// saved notes, after the end of a process, which objects the file knows, dead or
+// forget notes that handlers know that o is gone.
+func (k *knowledge) forget(o id) {
+	delete(k.told, o)
+	delete(k.saved, o)
+}
+
+// note records, after the end of a process, which objects the file knows, dead or
 // alive, and which of the deletes in it will not be tried again.
-func (l *ledger) saved(name string, inFile, givenUp map[id]bool) {
+func (l *ledger) note(name string, inFile, givenUp map[id]bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	k := l.mu.knowledge[name]
 	k.unsaved = map[id]bool{}
 	for o := range k.told {
-		if !inFile[o] {
+		switch {
+		case inFile[o]:
+			k.saved[o] = true
+		case k.saved[o] && !k.excused[o]:
+			l.t.Errorf("%s: the file has lost %v, of which handlers believe that it exists", name, o)
+		default:
 			k.unsaved[o] = true
 		}
 		if givenUp[o] {
 			k.excused[o] = true
+			l.mu.givenUp++
 		}
 	}
 }
@@ -193,7 +209,7 @@ func (l *ledger) compare(s spec) (excused int) {
 		case alive[o]:
 		case k.excused[o]:
 			excused++
-			delete(k.told, o)
+			k.forget(o)
 			if k.state[o.key].uid == o.uid {
 				delete(k.state, o.key)
 			}
