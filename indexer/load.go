@@ -3,7 +3,6 @@ package indexer
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/warmcache/warmcache/codec"
 	"github.com/warmcache/warmcache/internal/parallel"
@@ -128,7 +127,7 @@ func (r *reader) read(ctx context.Context) error {
 func (r *reader) chunk(from string) ([]record, error) {
 	var chunk []record
 	var ends []int
-	r.slab = slices.Grow(r.slab[:0], chunkBytes)
+	r.slab = r.slab[:0]
 	err := r.collection.View(func(tx store.Tx) error {
 		return tx.Scan(from, func(key, value []byte) bool {
 			r.slab = append(r.slab, value...)
