@@ -26,7 +26,8 @@ type Change struct {
 // Update is a set of changes that become durable together.
 type Update struct {
 	Changes []Change
-	// RV is the version that holds once Changes are applied; empty leaves it.
+	// RV is the version that holds once Changes are applied; empty leaves it,
+	// except at the end of a list, where it means that the state has none.
 	RV string
 	// Incomplete says that this is part of a list with more to come. RV must
 	// be empty. An Update with Complete ends the list.
@@ -47,7 +48,7 @@ func (x *Indexer) Apply(u Update) ([]any, error) {
 	olds := x.previousLocked(u.Changes)
 	batch, err := x.batchLocked(u, olds)
 	x.applyLocked(u.Changes, olds)
-	if u.RV != "" {
+	if u.RV != "" || u.Complete {
 		x.write.rv = u.RV
 	}
 	if x.write.collection == nil || x.write.suspended != nil {
@@ -124,7 +125,7 @@ func (x *Indexer) batchLocked(u Update, olds []any) (store.Batch, error) {
 
 func (x *Indexer) headerLocked(u Update) store.Header {
 	header := x.write.header
-	if u.RV != "" {
+	if u.RV != "" || u.Complete {
 		header.RV = u.RV
 	}
 	if u.Incomplete {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/warmcache/warmcache/store"
 )
@@ -37,6 +38,9 @@ type Origin struct {
 	Cluster, Schema string
 	// NoBookmarks is store.Header.NoBookmarks.
 	NoBookmarks bool
+	// Contact is when the server last vouched for the stored state; zero if it
+	// is not known.
+	Contact time.Time
 	// Totals describe what is stored.
 	Totals store.Totals
 	// Reason says why RV is empty.
@@ -72,6 +76,7 @@ func (x *Indexer) Attach(collection store.Collection, codec Codec, fingerprint s
 	}
 	x.write.header = stored
 	origin.Cluster, origin.Schema, origin.NoBookmarks = stored.Cluster, stored.Schema, stored.NoBookmarks
+	origin.Contact = stored.Contact
 	switch {
 	case stored.Fingerprint != fingerprint:
 		x.write.header.Complete = false

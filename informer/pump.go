@@ -24,7 +24,13 @@ var errContradiction = errors.New("the server's events contradict the stored obj
 // closed. The reflector probes and resumes meanwhile.
 func (i *sharedIndexInformer) pump(ctx context.Context) {
 	start := i.clock.Now()
-	if err := i.indexer.Load(ctx); err != nil && ctx.Err() == nil {
+	err := i.indexer.Load(ctx)
+	if ctx.Err() != nil {
+		// What is queued must not be applied to, or shown from, a copy that was
+		// not read to its end.
+		return
+	}
+	if err != nil {
 		i.lifecycle.queue.Fail(err)
 	}
 	klog.FromContext(ctx).V(2).Info("Loaded stored objects", "informer", i.name(),
@@ -46,8 +52,7 @@ func (i *sharedIndexInformer) apply(ctx context.Context, b fifo.Batch) error {
 	i.delivery.Lock()
 	defer i.delivery.Unlock()
 	if b.Reset {
-		i.indexer.Reset()
-		i.delivery.departed.reset()
+		i.reset()
 	}
 	if b.List != fifo.NoList {
 		i.delivery.listed = true
@@ -66,6 +71,28 @@ func (i *sharedIndexInformer) apply(ctx context.Context, b fifo.Batch) error {
 		i.caughtUp(ctx, *b.CaughtUp)
 	}
 	return nil
+}
+
+// reset forgets the objects of another cluster. Handlers that have been shown
+// them, which only the Stale policy does before the cluster is known, must not
+// keep them.
+func (i *sharedIndexInformer) reset() {
+	objects := i.indexer.List()
+	i.indexer.Reset()
+	i.delivery.departed.reset()
+	if !i.delivery.replayed {
+		return
+	}
+	for _, obj := range objects {
+		tombstone := cache.DeletedFinalStateUnknown{Key: keyOf(obj), Obj: obj}
+		i.notify(notification{kind: deleted, obj: tombstone}, false)
+	}
+}
+
+// keyOf returns the key of an object that the indexer holds under it.
+func keyOf(obj any) string {
+	key, _ := cache.MetaNamespaceKeyFunc(obj)
+	return key
 }
 
 // contradiction checks watch events against the stored copy that was resumed
@@ -122,7 +149,7 @@ func uidOf(obj any) types.UID {
 // deltas: the previous state of each.
 func (i *sharedIndexInformer) store(b fifo.Batch) ([]any, error) {
 	update := indexer.Update{
-		RV:         b.RV,
+		RV:         i.persistableRV(b),
 		Incomplete: b.List == fifo.ListPartial,
 		Complete:   b.List == fifo.ListEnd,
 	}
@@ -155,11 +182,24 @@ func (i *sharedIndexInformer) store(b fifo.Batch) ([]any, error) {
 	return olds, err
 }
 
+// persistableRV returns the version that the store has once b is applied, or "" if
+// b does not tell. A server that gives its lists no version begins a watch with
+// what exists, in no order, so that the versions of the objects tell nothing.
+func (i *sharedIndexInformer) persistableRV(b fifo.Batch) string {
+	switch {
+	case b.List == fifo.ListEnd:
+		i.delivery.unversioned = b.RV == "" || b.RV == "0"
+	case i.delivery.unversioned:
+		return ""
+	}
+	return b.RV
+}
+
 // describe adds what the reflector knows about the server.
 func (i *sharedIndexInformer) describe(update *indexer.Update) {
 	status := i.lifecycle.reflector.Status()
 	update.Cluster, update.Schema = status.Cluster, status.Schema
-	if update.RV != "" {
+	if update.RV != "" || update.Complete {
 		update.Contact = i.clock.Now()
 	}
 	if status.Bookmarks != nil {
