@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/warmcache/warmcache/informer"
+	"github.com/warmcache/warmcache/internal/apitest"
 	"github.com/warmcache/warmcache/reflector"
 )
 
@@ -194,7 +195,7 @@ func TestStart_ResumedPolicy(t *testing.T) {
 		w.create("a", "b")
 		w.start().synced().kill()
 		w.update("a", "new")
-		w.server.Inject(faultNoBookmarks())
+		w.server.Inject(apitest.Fault{Verb: "watch", NoBookmarks: true})
 		start := time.Now()
 		p := w.start(func(o *informer.Options) { o.Start = informer.Resumed }).synced()
 		defer p.stop()

@@ -234,8 +234,9 @@ func TestReflector_IdentifiesClusterAndSchema(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fake) {
 				f.options.Origin = stored
 				f.options.Cluster, f.options.Schema = test.cluster, test.schema
-				f.run(3 * pause)
-				f.want(test.want...)
+				f.watchErrs = []error{internal()} // ends a cycle
+				f.run(3*pause + pause/10)
+				f.want(append(test.want, "watch 10")...)
 				if s := f.r.Status(); s.Foreign != (test.name == "other cluster") {
 					t.Errorf("status %+v", s)
 				}

@@ -58,6 +58,7 @@ type fake struct {
 	failures   chan error
 	queueErr   error
 	onCaughtUp func()
+	cancel     context.CancelFunc
 }
 
 // stream is what one watch delivers.
@@ -111,6 +112,7 @@ func (f *fake) run(d time.Duration) {
 func (f *fake) start() (stop func()) {
 	f.r = reflector.New(f.options)
 	ctx, cancel := context.WithCancel(f.t.Context())
+	f.cancel = cancel
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -97,10 +97,10 @@ func TestReflector_StreamStoppedBehindTheList(t *testing.T) {
 		f.options.Origin = reflector.Origin{}
 		f.streaming = true
 		f.streams = []stream{events(end("9"))}
-		var stop func()
-		f.onCaughtUp = func() { go stop() }
-		stop = f.start()
+		f.onCaughtUp = func() { f.cancel() }
+		stop := f.start()
 		time.Sleep(time.Second)
+		stop()
 		f.want("stream", "commit 9 []", "caught up")
 	})
 }

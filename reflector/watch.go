@@ -67,11 +67,7 @@ func (r *Reflector) reopen(ctx context.Context) (watch.Interface, error) {
 			return nil, errRestored
 		}
 	}
-	w, err := r.open(ctx, r.watchOptions())
-	if err == nil {
-		r.run.cut = false
-	}
-	return w, err
+	return r.open(ctx, r.watchOptions())
 }
 
 // follow queues the events of a watch until it ends. An error says that it should

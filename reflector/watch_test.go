@@ -84,10 +84,12 @@ func TestReflector_Watch(t *testing.T) {
 		script: func(f *fake) {
 			f.watchErrs = append(append(repeat(internal(), 4), nil), repeat(internal(), 4)...)
 			f.streams = []stream{closing(bookmark("6"))}
-			f.set(func() { f.rv = "5" })
+			f.rv = "6"
+			f.options.Origin.RV = "6"
 		},
-		pauses: 3,
-		want:   []string{"watch 5", "watch 5", "watch 5"},
+		pauses: 8,
+		want: []string{"watch 6", "watch 6", "watch 6", "watch 6", "bookmark @6",
+			"probe", "watch 6", "probe", "watch 6", "probe", "watch 6", "probe", "watch 6", "probe", "watch 6"},
 	}, {
 		name:   "a very short watch",
 		script: func(f *fake) { f.streams = []stream{closing()} },
@@ -127,11 +129,11 @@ func TestReflector_Watch(t *testing.T) {
 	}, {
 		name: "the queue fails after a list",
 		script: func(f *fake) {
-			f.streams = []stream{events(failure(expired()))}
+			f.streams = []stream{events(failure(expired()))} // and then a pause comes before the list
 			time.AfterFunc(pause+pause/20, func() { f.failures <- errors.New("disk") })
 		},
-		pauses: 2,
-		want:   []string{"list", "commit 5 []", "caught up", "watch 5", "list", "commit 5 []", "caught up", "watch 5"},
+		pauses: 1,
+		want:   []string{"list", "commit 5 []", "caught up", "watch 5"},
 	}, {
 		name:   "an object without a version",
 		script: func(f *fake) { f.streams = []stream{closing(modified("a", ""))} },
@@ -142,7 +144,7 @@ func TestReflector_Watch(t *testing.T) {
 				f.rv = "5"
 				test.script(f)
 				f.run(test.pauses*pause + pause/10)
-				f.want(slices.Concat(caughtUp, test.want)...)
+				f.want(slices.Concat([]string{"probe", "caught up", "watch " + f.options.Origin.RV}, test.want)...)
 			})
 		})
 	}
