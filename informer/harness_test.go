@@ -41,6 +41,34 @@ type world struct {
 	selector string
 }
 
+// whileDown changes the server while nobody can watch it, and makes it forget the
+// changes.
+func (w *world) whileDown(change func()) {
+	w.t.Helper()
+	if err := w.server.Down(); err != nil {
+		w.t.Fatal(err)
+	}
+	change()
+	w.server.Compact()
+	if err := w.server.Up(); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// bothModes runs a test of what client-go does differently, with and without a
+// store.
+func bothModes(t *testing.T, test func(w *world)) {
+	t.Helper()
+	for name, m := range map[string]maker{"persistent": persistent, "in memory": inMemory} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				w.make = m
+				test(w)
+			})
+		})
+	}
+}
+
 // maker makes an informer of a kind that a test compares with others.
 type maker func(lw cache.ListerWatcher, o informer.Options) cache.SharedIndexInformer
 
@@ -80,8 +108,14 @@ func asClientGo(t *testing.T, test func(w *world)) {
 // run, so that the seconds of the protocol cost nothing.
 func inWorld(t *testing.T, test func(w *world)) {
 	t.Helper()
+	inWorldWith(t, apitest.Options{}, test)
+}
+
+func inWorldWith(t *testing.T, o apitest.Options, test func(w *world)) {
+	t.Helper()
+	o.InMemory = true
 	synctest.Test(t, func(t *testing.T) {
-		server, err := apitest.New(apitest.Options{InMemory: true})
+		server, err := apitest.New(o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -208,8 +242,13 @@ func (w *world) start(change ...func(*informer.Options)) *process {
 // prepare makes an informer that does not run yet. The server's log begins anew.
 func (w *world) prepare(change ...func(*informer.Options)) *process {
 	w.t.Helper()
+	return w.prepareIn(w.memory.Open(), change...)
+}
+
+// prepareIn is prepare for another informer of a running process.
+func (w *world) prepareIn(s store.Store, change ...func(*informer.Options)) *process {
+	w.t.Helper()
 	w.server.ResetRequests()
-	s := w.memory.Open()
 	o := informer.Options{
 		Store: s, Identity: identity, ListBelow: -1,
 		Indexers: cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},

@@ -53,6 +53,8 @@ func (h *history) forget(rv uint64) {
 	if n := len(h.changes); n > 0 {
 		h.lost = h.changes[n-1].rv
 	}
+	// A restored server goes on from a version before its newest changes.
+	h.lost = min(h.lost, rv)
 	h.changes, h.oldest = nil, rv
 }
 
