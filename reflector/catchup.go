@@ -162,6 +162,7 @@ func (r *Reflector) resume(ctx context.Context) (events int, err error) {
 	if err != nil {
 		return 0, err
 	}
+	r.run.due = r.clock.Now().Add(resumeTimeoutSeconds * time.Second)
 	r.setResuming(true)
 	defer r.setResuming(false)
 	deadline := r.clock.NewTimer(resumeDeadline)

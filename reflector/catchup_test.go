@@ -129,6 +129,14 @@ func TestReflector_Start(t *testing.T) {
 		},
 		want: []string{"probe", "watch 5", "probe", "list", "commit 3 []", "caught up", "watch 3"},
 	}, {
+		name: "the server is restored right after the proof",
+		script: func(f *fake) {
+			f.streams = []stream{closing(bookmark("10"))}
+			f.onCaughtUp = func() { f.rv = "3" }
+		},
+		after: pause,
+		want:  []string{"probe", "watch 5", "bookmark @10", "caught up", "probe", "list", "commit 3 []", "caught up", "watch 3"},
+	}, {
 		name:   "a contradiction",
 		script: func(f *fake) { f.failures <- errors.New("added, but is there") },
 		want:   []string{"list", "commit 10 []", "caught up", "watch 10"},
@@ -180,18 +188,19 @@ func TestReflector_Retries(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fake) {
-				f.probeErrs = []error{err, err}
+				f.rv = "12"
+				f.probeErrs = []error{err, err, nil, err}
 				f.watchErrs = []error{err, nil, err, err}
 				f.streams = []stream{closing(bookmark("12"))}
-				f.run(5*pause + pause/10)
+				f.run(6*pause + pause/10)
 				f.want("probe", "probe", "probe", "watch 5", "watch 5", "bookmark @12", "caught up", // resumed
-					"watch 12", "watch 12", "watch 12") // watching
-				if len(f.handled) != 5 {
-					t.Errorf("the watch error handler was given %d errors, want 5: %v", len(f.handled), f.handled)
+					"probe", "probe", "watch 12", "probe", "watch 12", "probe", "watch 12") // watching
+				if len(f.handled) != 6 {
+					t.Errorf("the watch error handler was given %d errors, want 6: %v", len(f.handled), f.handled)
 				}
-				for n, handled := range f.handled[2:] {
-					if handled != err {
-						t.Errorf("error %d of a watch was wrapped: %v", n, handled)
+				for _, n := range []int{2, 4, 5} {
+					if f.handled[n] != err {
+						t.Errorf("error %d, of a watch, was wrapped: %v", n, f.handled[n])
 					}
 				}
 				if s := f.r.Status(); s.Err != nil || s.Lists != 0 || s.ListReason != "" || s.RV != "12" {

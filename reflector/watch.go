@@ -77,7 +77,6 @@ func (r *Reflector) follow(ctx context.Context, w watch.Interface) error {
 	start := r.clock.Now()
 	events, err := r.consume(ctx, stream{watch: w})
 	lasted := r.clock.Since(start)
-	r.run.cut = err != nil || r.clock.Now().Before(r.run.due)
 	klog.FromContext(ctx).V(4).Info("Watch closed", "type", r.description, "events", events, "duration", lasted, "err", err)
 	if err == nil && events == 0 && lasted < shortWatch && ctx.Err() == nil {
 		return &cache.VeryShortWatchError{Name: r.stock.Name()}
@@ -102,6 +101,7 @@ func (r *Reflector) open(ctx context.Context, options metav1.ListOptions) (watch
 	if err != nil {
 		return nil, err
 	}
+	r.run.cut = false
 	r.contacted()
 	r.update(func(s *Status) { s.Watches++ })
 	return w, nil
@@ -145,6 +145,7 @@ type stream struct {
 // how many came.
 func (r *Reflector) consume(ctx context.Context, s stream) (events int, err error) {
 	defer s.watch.Stop()
+	defer func() { r.run.cut = err != nil || r.clock.Now().Before(r.run.due) }()
 	var quietC <-chan time.Time
 	if s.quiet != nil {
 		quietC = s.quiet.C()
