@@ -495,3 +495,26 @@ func TestInformer_StaleAge(t *testing.T) {
 		}
 	})
 }
+
+// garblingStore damages the records of departed objects as they are read.
+type garblingStore struct{ store.Store }
+
+func (s *garblingStore) Collection(id store.Identity) (store.Collection, error) {
+	c, err := s.Store.Collection(id)
+	return &garblingCollection{c}, err
+}
+
+type garblingCollection struct{ store.Collection }
+
+func (c *garblingCollection) View(fn func(store.Tx) error) error {
+	return c.Collection.View(func(tx store.Tx) error { return fn(garblingTx{tx}) })
+}
+
+type garblingTx struct{ store.Tx }
+
+func (t garblingTx) Departed(fn func(store.Departed) bool) error {
+	return t.Tx.Departed(func(d store.Departed) bool {
+		d.Value = []byte("garbage")
+		return fn(d)
+	})
+}

@@ -197,6 +197,9 @@ func TestReflector_Unusable(t *testing.T) {
 	}{
 		{name: "wrong type", expected: &corev1.ConfigMap{}, event: watch.Event{Type: watch.Added, Object: &corev1.Secret{}}},
 		{name: "wrong kind", expected: widget, event: watch.Event{Type: watch.Added, Object: gadget}},
+		{name: "unstructured table", expected: &unstructured.Unstructured{}, event: watch.Event{Type: watch.Added, Object: &unstructured.Unstructured{
+			Object: map[string]any{"apiVersion": "meta.k8s.io/v1", "kind": "Table", "metadata": map[string]any{"name": "a", "resourceVersion": "7"}},
+		}}},
 		{name: "table", event: watch.Event{Type: watch.Added, Object: table}},
 		{name: "no metadata", event: watch.Event{Type: watch.Added, Object: &metav1.Status{}}},
 		{name: "unknown event", event: watch.Event{Type: "NEWS", Object: object("a", "7")}},
