@@ -29,7 +29,7 @@ func (w *world) gone(names ...string) {
 // TestDeparted_CrashBeforeDelivery checks that deletes that were found but not
 // delivered come again.
 func TestDeparted_CrashBeforeDelivery(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inWorld(t, func(t *testing.T, w *world) {
 		w.gone("a")
 		found := w.server.ResourceVersion()
 		if err := w.server.Create(&corev1.Secret{ObjectMeta: configMap("s", "").ObjectMeta}); err != nil {
@@ -51,7 +51,7 @@ func TestDeparted_CrashBeforeDelivery(t *testing.T) {
 // TestDeparted_CrashDuringDelivery checks that a delete whose delivery ended the
 // process is tried three times.
 func TestDeparted_CrashDuringDelivery(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inWorld(t, func(t *testing.T, w *world) {
 		w.gone("a")
 		for attempt := 1; attempt <= 3; attempt++ {
 			p := w.prepare()
@@ -91,7 +91,7 @@ func TestDeparted_CrashDuringDelivery(t *testing.T) {
 // from comes again after a crash, as it may only have been in a workqueue, and
 // that its attempt is over.
 func TestDeparted_CrashAfterDelivery(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inWorld(t, func(t *testing.T, w *world) {
 		w.gone("a")
 		for range 5 {
 			p := w.start().synced()
@@ -108,7 +108,7 @@ func TestDeparted_CrashAfterDelivery(t *testing.T) {
 // TestDeparted_InSteadyState checks that deletes that came by watch or list are
 // kept, too.
 func TestDeparted_InSteadyState(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inWorld(t, func(t *testing.T, w *world) {
 		w.create("watched", "listed", "kept")
 		p := w.start().synced()
 		w.delete("watched")
@@ -126,7 +126,7 @@ func TestDeparted_InSteadyState(t *testing.T) {
 // TestDeparted_Retention checks that records go some time after the handlers have
 // returned, counting only the time that processes run.
 func TestDeparted_Retention(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inWorld(t, func(t *testing.T, w *world) {
 		retention := func(o *informer.Options) { o.DepartedRetention = time.Hour }
 		w.gone("a")
 		time.Sleep(24 * time.Hour) // nothing runs
@@ -151,7 +151,7 @@ func TestDeparted_Retention(t *testing.T) {
 // TestDeparted_SlowHandler checks that no record goes before every handler has
 // returned.
 func TestDeparted_SlowHandler(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inWorld(t, func(t *testing.T, w *world) {
 		w.gone("a")
 		p := w.prepare()
 		p.recorder = p.handle()
@@ -177,7 +177,7 @@ func TestDeparted_SlowHandler(t *testing.T) {
 // TestDeparted_GracefulStop checks that a stop clears what was handled, and only
 // that.
 func TestDeparted_GracefulStop(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inWorld(t, func(t *testing.T, w *world) {
 		w.create("handled", "slow", "unseen", "kept")
 		p := w.prepare()
 		p.recorder = p.handleWith(func(event string) {
@@ -204,7 +204,7 @@ func TestDeparted_GracefulStop(t *testing.T) {
 // TestDeparted_WaitForHandlers checks leader election: informers start before
 // there are handlers.
 func TestDeparted_WaitForHandlers(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inWorld(t, func(t *testing.T, w *world) {
 		w.gone("away")
 		for _, end := range []func(*process){(*process).stop, (*process).kill} {
 			p := w.prepare()
@@ -251,7 +251,7 @@ func TestDeparted_WaitForHandlers(t *testing.T) {
 
 // TestDeparted_LateHandlerCrashes checks that attempts of late handlers count.
 func TestDeparted_LateHandlerCrashes(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inWorld(t, func(t *testing.T, w *world) {
 		w.gone("a")
 		p := w.prepare()
 		p.run()
@@ -275,7 +275,7 @@ func TestDeparted_LateHandlerCrashes(t *testing.T) {
 // TestDeparted_RecreatedNameEndsAsPresent covers all ways in which a name can come
 // back.
 func TestDeparted_RecreatedNameEndsAsPresent(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inWorld(t, func(t *testing.T, w *world) {
 		w.create("away", "steady", "listed")
 		p := w.start().synced()
 		w.delete("steady")
@@ -302,7 +302,7 @@ func TestDeparted_RecreatedNameEndsAsPresent(t *testing.T) {
 // TestDeparted_UnreadableRecord checks that a delete is told even if the last
 // state is lost.
 func TestDeparted_UnreadableRecord(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inWorld(t, func(t *testing.T, w *world) {
 		w.gone("a")
 		p := w.start(func(o *informer.Options) { o.Indexers = nil }).synced()
 		p.kill()
@@ -321,7 +321,7 @@ func TestDeparted_UnreadableRecord(t *testing.T) {
 
 // TestDeparted_MemoryOnly checks that an informer without a store keeps nothing.
 func TestDeparted_MemoryOnly(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inWorld(t, func(t *testing.T, w *world) {
 		w.make = inMemory
 		w.create("a", "b")
 		p := w.prepare()
@@ -338,7 +338,7 @@ func TestDeparted_MemoryOnly(t *testing.T) {
 // TestDeparted_ReadYourWrites checks that what a handler is told it can read, and
 // that a departed object is already gone.
 func TestDeparted_ReadYourWrites(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inWorld(t, func(t *testing.T, w *world) {
 		w.gone("a")
 		p := w.prepare()
 		departed := true

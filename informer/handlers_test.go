@@ -19,7 +19,7 @@ import (
 )
 
 func TestInformer_HandlersBeforeAndAfterStart(t *testing.T) {
-	asClientGo(t, func(w *world) {
+	asClientGo(t, func(t *testing.T, w *world) {
 		w.create("a", "b")
 		p := w.prepare()
 		before := p.handle()
@@ -53,7 +53,7 @@ func TestInformer_HandlersBeforeAndAfterStart(t *testing.T) {
 // TestInformer_HasSyncedIsNeverEarly checks the registrations of handlers that
 // take their time.
 func TestInformer_HasSyncedIsNeverEarly(t *testing.T) {
-	asClientGo(t, func(w *world) {
+	asClientGo(t, func(t *testing.T, w *world) {
 		w.create("a", "b", "c")
 		p := w.prepare()
 		slow := p.handleWith(func(string) { time.Sleep(time.Second) }, cache.HandlerOptions{})
@@ -82,7 +82,7 @@ func TestInformer_HasSyncedIsNeverEarly(t *testing.T) {
 }
 
 func TestInformer_HasSyncedWithoutObjects(t *testing.T) {
-	asClientGo(t, func(w *world) {
+	asClientGo(t, func(t *testing.T, w *world) {
 		p := w.start().synced()
 		late := p.handle()
 		<-late.registration.HasSyncedChecker().Done()
@@ -93,7 +93,7 @@ func TestInformer_HasSyncedWithoutObjects(t *testing.T) {
 }
 
 func TestInformer_HandlersGetEachChangeOnce(t *testing.T) {
-	asClientGo(t, func(w *world) {
+	asClientGo(t, func(t *testing.T, w *world) {
 		p := w.start().synced()
 		stop := make(chan struct{})
 		done := make(chan struct{})
@@ -134,7 +134,7 @@ func TestInformer_HandlersGetEachChangeOnce(t *testing.T) {
 func name(n int) string { return fmt.Sprintf("o%04d", n) }
 
 func TestInformer_RemoveEventHandler(t *testing.T) {
-	asClientGo(t, func(w *world) {
+	asClientGo(t, func(t *testing.T, w *world) {
 		w.create("a")
 		p := w.prepare()
 		never := p.handle()
@@ -171,7 +171,7 @@ func TestInformer_RemoveEventHandler(t *testing.T) {
 // TestInformer_RemoveDropsWhatWaits checks that a handler is not called after
 // ShutDownEventHandler has returned, and that the call waits for the current one.
 func TestInformer_RemoveDropsWhatWaits(t *testing.T) {
-	asClientGo(t, func(w *world) {
+	asClientGo(t, func(t *testing.T, w *world) {
 		w.create("a", "b", "c")
 		p := w.prepare()
 		r := p.handleWith(func(string) { time.Sleep(time.Second) }, cache.HandlerOptions{})
@@ -191,7 +191,7 @@ func TestInformer_RemoveDropsWhatWaits(t *testing.T) {
 }
 
 func TestInformer_AfterStop(t *testing.T) {
-	asClientGo(t, func(w *world) {
+	asClientGo(t, func(t *testing.T, w *world) {
 		w.create("a")
 		p := w.start().synced()
 		p.stop()
@@ -215,7 +215,7 @@ func TestInformer_AfterStop(t *testing.T) {
 }
 
 func TestInformer_CannotRunTwice(t *testing.T) {
-	asClientGo(t, func(w *world) {
+	asClientGo(t, func(t *testing.T, w *world) {
 		w.create("a")
 		p := w.start().synced()
 		p.informer.Run(make(chan struct{})) // returns at once
@@ -227,7 +227,7 @@ func TestInformer_CannotRunTwice(t *testing.T) {
 }
 
 func TestInformer_SettersAfterStart(t *testing.T) {
-	asClientGo(t, func(w *world) {
+	asClientGo(t, func(t *testing.T, w *world) {
 		p := w.start().synced()
 		defer p.stop()
 		if err := p.informer.SetTransform(func(o any) (any, error) { return o, nil }); err == nil {
@@ -244,7 +244,7 @@ func TestInformer_SettersAfterStart(t *testing.T) {
 
 // TestInformer_StopWhileStarting checks that a stop at any moment ends everything.
 func TestInformer_StopWhileStarting(t *testing.T) {
-	asClientGo(t, func(w *world) {
+	asClientGo(t, func(t *testing.T, w *world) {
 		for _, after := range []time.Duration{0, time.Microsecond, time.Second} {
 			if err := w.server.Down(); err != nil {
 				t.Fatal(err)
@@ -270,7 +270,7 @@ func TestInformer_StopWhileStarting(t *testing.T) {
 func TestInformer_HandlerPanics(t *testing.T) {
 	utilruntime.ReallyCrash = false
 	defer func() { utilruntime.ReallyCrash = true }()
-	asClientGo(t, func(w *world) {
+	asClientGo(t, func(t *testing.T, w *world) {
 		p := w.prepare()
 		broken := p.handleWith(func(event string) {
 			if event == "add a" {
@@ -290,7 +290,7 @@ func TestInformer_HandlerPanics(t *testing.T) {
 }
 
 func TestInformer_WatchErrorHandler(t *testing.T) {
-	asClientGo(t, func(w *world) {
+	asClientGo(t, func(t *testing.T, w *world) {
 		w.server.Inject(apitest.Fault{Status: http.StatusForbidden})
 		p := w.prepare()
 		var failed []string
@@ -313,7 +313,7 @@ func TestInformer_WatchErrorHandler(t *testing.T) {
 // TestInformer_Controller checks what code for client-go reaches through
 // GetController.
 func TestInformer_Controller(t *testing.T) {
-	asClientGo(t, func(w *world) {
+	asClientGo(t, func(t *testing.T, w *world) {
 		p := w.prepare()
 		p.recorder = p.handle()
 		c := p.informer.GetController()
@@ -338,7 +338,7 @@ func TestInformer_Controller(t *testing.T) {
 }
 
 func TestStatusOf_ThroughWrappers(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inWorld(t, func(t *testing.T, w *world) {
 		w.create("a")
 		p := w.start().synced()
 		defer p.stop()

@@ -57,13 +57,13 @@ func (w *world) whileDown(change func()) {
 
 // bothModes runs a test of what client-go does differently, with and without a
 // store.
-func bothModes(t *testing.T, test func(w *world)) {
+func bothModes(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
 	for name, m := range map[string]maker{"persistent": persistent, "in memory": inMemory} {
 		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(w *world) {
+			inWorld(t, func(t *testing.T, w *world) {
 				w.make = m
-				test(w)
+				test(t, w)
 			})
 		})
 	}
@@ -92,13 +92,13 @@ func stock(lw cache.ListerWatcher, o informer.Options) cache.SharedIndexInformer
 
 // asClientGo runs a test against client-go's informer, which says what is right,
 // and against ours, with and without a store.
-func asClientGo(t *testing.T, test func(w *world)) {
+func asClientGo(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
 	for name, m := range map[string]maker{"client-go": stock, "persistent": persistent, "in memory": inMemory} {
 		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(w *world) {
+			inWorld(t, func(t *testing.T, w *world) {
 				w.make = m
-				test(w)
+				test(t, w)
 			})
 		})
 	}
@@ -106,12 +106,12 @@ func asClientGo(t *testing.T, test func(w *world)) {
 
 // inWorld runs a test in a synctest bubble: time stands still while anything can
 // run, so that the seconds of the protocol cost nothing.
-func inWorld(t *testing.T, test func(w *world)) {
+func inWorld(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
 	inWorldWith(t, apitest.Options{}, test)
 }
 
-func inWorldWith(t *testing.T, o apitest.Options, test func(w *world)) {
+func inWorldWith(t *testing.T, o apitest.Options, test func(t *testing.T, w *world)) {
 	t.Helper()
 	o.InMemory = true
 	synctest.Test(t, func(t *testing.T) {
@@ -130,7 +130,7 @@ func inWorldWith(t *testing.T, o apitest.Options, test func(w *world)) {
 				t.Error(err)
 			}
 		}()
-		test(&world{t: t, server: server, memory: storetest.NewMemory(), client: client, make: persistent})
+		test(t, &world{t: t, server: server, memory: storetest.NewMemory(), client: client, make: persistent})
 	})
 }
 

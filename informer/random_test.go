@@ -37,7 +37,7 @@ func TestInformer_RandomRestarts(t *testing.T) {
 		seed = rand.Uint64()
 	}
 	t.Logf("replay with -seed=%d -restarts=%d", seed, *restartsFlag)
-	inWorldWith(t, apitest.Options{Window: 40}, func(w *world) {
+	inWorldWith(t, apitest.Options{Window: 40}, func(t *testing.T, w *world) {
 		c := &chaos{
 			world:     w,
 			rand:      rand.New(rand.NewPCG(seed, seed)),

@@ -10,7 +10,7 @@ import (
 )
 
 func TestStart_Cold(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inWorld(t, func(t *testing.T, w *world) {
 		w.create("a", "b")
 		p := w.start().synced()
 		defer p.stop()
@@ -30,7 +30,7 @@ func TestStart_Cold(t *testing.T) {
 }
 
 func TestStart_ResumesAndDeliversWhatHappenedMeanwhile(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inWorld(t, func(t *testing.T, w *world) {
 		w.create("changed", "deleted", "recreated", "same")
 		p := w.start().synced()
 		p.kill()
@@ -54,7 +54,7 @@ func TestStart_ResumesAndDeliversWhatHappenedMeanwhile(t *testing.T) {
 }
 
 func TestStart_NothingHappenedMeanwhile(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inWorld(t, func(t *testing.T, w *world) {
 		w.create("a", "b")
 		w.start().synced().kill()
 		start := time.Now()
@@ -69,7 +69,7 @@ func TestStart_NothingHappenedMeanwhile(t *testing.T) {
 }
 
 func TestStart_ExpiredVersionListsAndReconciles(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inWorld(t, func(t *testing.T, w *world) {
 		w.create("changed", "deleted", "recreated", "same")
 		w.start().synced().kill()
 		w.update("changed", "new")
@@ -93,7 +93,7 @@ func TestStart_ExpiredVersionListsAndReconciles(t *testing.T) {
 }
 
 func TestStart_ServerRestoredToBefore(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inWorld(t, func(t *testing.T, w *world) {
 		w.create("a", "b")
 		before := w.server.Snapshot()
 		w.create("c")
@@ -109,7 +109,7 @@ func TestStart_ServerRestoredToBefore(t *testing.T) {
 }
 
 func TestStart_ServerRestoredAndPastOurVersion(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inWorld(t, func(t *testing.T, w *world) {
 		w.create("a", "b")
 		before := w.server.Snapshot()
 		w.create("c", "d")
@@ -128,7 +128,7 @@ func TestStart_ServerRestoredAndPastOurVersion(t *testing.T) {
 }
 
 func TestStart_ServerDownThenUp(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inWorld(t, func(t *testing.T, w *world) {
 		w.create("a")
 		w.start().synced().kill()
 		if err := w.server.Down(); err != nil {
@@ -160,7 +160,7 @@ func TestStart_ServerDownThenUp(t *testing.T) {
 }
 
 func TestStart_StalePolicy(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inWorld(t, func(t *testing.T, w *world) {
 		w.create("a", "b")
 		w.start().synced().kill()
 		if err := w.server.Down(); err != nil {
@@ -191,7 +191,7 @@ func TestStart_StalePolicy(t *testing.T) {
 }
 
 func TestStart_ResumedPolicy(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inWorld(t, func(t *testing.T, w *world) {
 		w.create("a", "b")
 		w.start().synced().kill()
 		w.update("a", "new")

@@ -19,7 +19,7 @@ import (
 // TestInformer_RelistInSteadyState checks what handlers are told of changes that
 // the watch has missed.
 func TestInformer_RelistInSteadyState(t *testing.T) {
-	asClientGo(t, func(w *world) {
+	asClientGo(t, func(t *testing.T, w *world) {
 		w.create("changed", "deleted", "recreated")
 		p := w.prepare()
 		finalState := map[string]string{}
@@ -61,7 +61,7 @@ func TestInformer_RelistInSteadyState(t *testing.T) {
 // TestInformer_UnchangedRelist checks that a list that brings nothing new is
 // neither told nor written.
 func TestInformer_UnchangedRelist(t *testing.T) {
-	bothModes(t, func(w *world) {
+	bothModes(t, func(t *testing.T, w *world) {
 		w.create("a", "b")
 		var writes *countingStore
 		p := w.start(func(o *informer.Options) {
@@ -91,7 +91,7 @@ func TestInformer_UnchangedRelist(t *testing.T) {
 // TestInformer_RestoredWhileRunning checks that the informer follows a server that
 // goes back in time under it.
 func TestInformer_RestoredWhileRunning(t *testing.T) {
-	bothModes(t, func(w *world) {
+	bothModes(t, func(t *testing.T, w *world) {
 		w.create("a", "b")
 		before := w.server.Snapshot()
 		p := w.start().synced()
@@ -120,7 +120,7 @@ func TestInformer_RestoredWhileRunning(t *testing.T) {
 // TestInformer_TransformFails checks that the version does not move past an object
 // that could not be transformed.
 func TestInformer_TransformFails(t *testing.T) {
-	bothModes(t, func(w *world) {
+	bothModes(t, func(t *testing.T, w *world) {
 		w.create("a")
 		broken := false
 		p := w.prepare()
@@ -152,7 +152,7 @@ func TestInformer_TransformFails(t *testing.T) {
 }
 
 func TestInformer_Transform(t *testing.T) {
-	asClientGo(t, func(w *world) {
+	asClientGo(t, func(t *testing.T, w *world) {
 		w.create("a")
 		p := w.prepare()
 		if err := p.informer.SetTransform(stamp(nil)); err != nil {
@@ -189,7 +189,7 @@ func stamp(calls map[string]int) cache.TransformFunc {
 // TestInformer_StoredObjectsAreNotTransformedAgain covers a resumed and a
 // reconciled start.
 func TestInformer_StoredObjectsAreNotTransformedAgain(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inWorld(t, func(t *testing.T, w *world) {
 		w.create("same", "changed", "deleted")
 		start := func(calls map[string]int, version string) *process {
 			p := w.prepare(func(o *informer.Options) { o.TransformVersion = version })
@@ -238,7 +238,7 @@ func TestInformer_StoredObjectsAreNotTransformedAgain(t *testing.T) {
 // TestInformer_EqualVersionReachesOnlyResyncingHandlers checks client-go's rule
 // for objects whose content changes under the same version.
 func TestInformer_EqualVersionReachesOnlyResyncingHandlers(t *testing.T) {
-	bothModes(t, func(w *world) {
+	bothModes(t, func(t *testing.T, w *world) {
 		w.create("a")
 		content := "1"
 		p := w.prepare(func(o *informer.Options) { o.ResyncPeriod = time.Hour })
@@ -290,7 +290,7 @@ func TestInformer_Resync(t *testing.T) {
 		{name: "rounded up to the check period", period: 20 * time.Second, early: 30 * time.Second, late: none, wantE: 3},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			asClientGo(t, func(w *world) {
+			asClientGo(t, func(t *testing.T, w *world) {
 				w.create("a")
 				p := w.prepare(func(o *informer.Options) { o.ResyncPeriod = test.period })
 				options := func(period time.Duration) cache.HandlerOptions {
@@ -324,7 +324,7 @@ func TestInformer_Resync(t *testing.T) {
 
 // TestInformer_ManyRelists checks that expired versions under churn lose nothing.
 func TestInformer_ManyRelists(t *testing.T) {
-	asClientGo(t, func(w *world) {
+	asClientGo(t, func(t *testing.T, w *world) {
 		for n := range 30 {
 			w.create(name(n))
 		}
@@ -353,7 +353,7 @@ func TestInformer_ManyRelists(t *testing.T) {
 // answers without a list.
 func TestInformer_FaultyServer(t *testing.T) {
 	for _, status := range []int{401, 403, 404, 429, 500, 503, 504} {
-		inWorld(t, func(w *world) {
+		inWorld(t, func(t *testing.T, w *world) {
 			w.create("a")
 			p := w.start().synced()
 			w.server.ResetRequests()

@@ -48,7 +48,7 @@ func (c *countingCollection) Apply(b store.Batch) error {
 }
 
 func TestInformer_IdentityInUse(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inWorld(t, func(t *testing.T, w *world) {
 		w.create("a")
 		first := w.start().synced()
 		second := w.prepareIn(first.store)
@@ -67,7 +67,7 @@ func TestInformer_IdentityInUse(t *testing.T) {
 }
 
 func TestInformer_InvalidIdentity(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inWorld(t, func(t *testing.T, w *world) {
 		w.create("a")
 		p := w.start(func(o *informer.Options) { o.Identity.Resource = "" }).synced()
 		if s := p.status(); s.Persistent || !errors.Is(s.Durability.Err, store.ErrInvalidIdentity) {
@@ -81,7 +81,7 @@ func TestInformer_InvalidIdentity(t *testing.T) {
 // TestInformer_StoreClosedWhileRunning checks that the informer goes on from
 // memory, and that the next start resumes from before.
 func TestInformer_StoreClosedWhileRunning(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inWorld(t, func(t *testing.T, w *world) {
 		w.create("a")
 		p := w.start().synced()
 		if err := p.store.Close(); err != nil {
@@ -107,7 +107,7 @@ func TestInformer_StoreClosedWhileRunning(t *testing.T) {
 // TestInformer_TwoInformersOneProcess checks that a stopped informer's identity
 // can be taken over in the same process.
 func TestInformer_TwoInformersOneProcess(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inWorld(t, func(t *testing.T, w *world) {
 		w.create("a")
 		s := w.memory.Open()
 		for range 2 {
@@ -125,7 +125,7 @@ func TestInformer_TwoInformersOneProcess(t *testing.T) {
 // TestInformer_SelectorsDoNotShare checks that informers with different selectors
 // in one store see their own objects only.
 func TestInformer_SelectorsDoNotShare(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inWorld(t, func(t *testing.T, w *world) {
 		for _, n := range []string{"a", "b"} {
 			cm := configMap(n, "created")
 			cm.Labels = map[string]string{"name": n}
@@ -147,7 +147,7 @@ func TestInformer_SelectorsDoNotShare(t *testing.T) {
 // TestInformer_IncompleteListIsNotResumed interrupts the first list of a
 // collection half way.
 func TestInformer_IncompleteListIsNotResumed(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inWorld(t, func(t *testing.T, w *world) {
 		const n = 2500 // three batches
 		for i := range n {
 			w.create(name(i))
@@ -171,7 +171,7 @@ func TestInformer_IncompleteListIsNotResumed(t *testing.T) {
 // TestInformer_DamagedStore checks that damage found while loading leads to a list
 // and nothing else.
 func TestInformer_DamagedStore(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inWorld(t, func(t *testing.T, w *world) {
 		w.create("a", "b")
 		w.start().synced().kill()
 		c, err := w.memory.Open().Collection(withForm(identity))
@@ -205,7 +205,7 @@ func withForm(id store.Identity) store.Identity {
 // TestInformer_StoppedWhileLoading checks that a stop before the copy has been
 // read shows and writes nothing.
 func TestInformer_StoppedWhileLoading(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inWorld(t, func(t *testing.T, w *world) {
 		w.create("a", "b")
 		w.start().synced().kill()
 		before := w.contents()
@@ -261,7 +261,7 @@ func (t slowTx) Scan(from string, fn func(key, value []byte) bool) error {
 // TestInformer_ListsWithoutVersion checks a server that has no versions: each
 // start lists, whatever the versions of its objects look like.
 func TestInformer_ListsWithoutVersion(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inWorld(t, func(t *testing.T, w *world) {
 		w.create("a")
 		w.start().synced().kill() // a version is stored
 		unversioned := func(o *informer.Options) {}
@@ -314,7 +314,7 @@ func (pagesOnly) IsWatchListSemanticsUnSupported() bool { return true }
 // TestInformer_OtherCluster checks that the objects of another cluster are
 // dropped, without deletes, before they are shown.
 func TestInformer_OtherCluster(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inWorld(t, func(t *testing.T, w *world) {
 		w.create("a", "b")
 		cluster := func(name string) func(o *informer.Options) {
 			return func(o *informer.Options) {
@@ -344,7 +344,7 @@ func TestInformer_OtherCluster(t *testing.T) {
 // TestInformer_OtherClusterShownAsStale checks that handlers lose what the Stale
 // policy has shown them of another cluster.
 func TestInformer_OtherClusterShownAsStale(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inWorld(t, func(t *testing.T, w *world) {
 		w.create("a", "b")
 		w.start(func(o *informer.Options) {
 			o.Cluster = func(context.Context) (string, error) { return "one", nil }
@@ -374,7 +374,7 @@ func TestInformer_OtherClusterShownAsStale(t *testing.T) {
 
 // TestInformer_OtherSchema checks that a list compares contents, not versions.
 func TestInformer_OtherSchema(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inWorld(t, func(t *testing.T, w *world) {
 		w.create("a")
 		schema := func(name string) func(o *informer.Options) {
 			return func(o *informer.Options) {
@@ -395,7 +395,7 @@ func TestInformer_OtherSchema(t *testing.T) {
 }
 
 func TestInformer_ListBelow(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inWorld(t, func(t *testing.T, w *world) {
 		w.create("a")
 		w.start().synced().kill()
 		p := w.start(func(o *informer.Options) { o.ListBelow = 0 }).synced() // the default
@@ -408,7 +408,7 @@ func TestInformer_ListBelow(t *testing.T) {
 
 // TestInformer_NoBookmarksIsRemembered checks that waiting in vain happens once.
 func TestInformer_NoBookmarksIsRemembered(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inWorld(t, func(t *testing.T, w *world) {
 		w.server.Inject(apitest.Fault{Verb: "watch", NoBookmarks: true})
 		w.create("a")
 		w.start().synced().kill()
@@ -430,7 +430,7 @@ func TestInformer_NoBookmarksIsRemembered(t *testing.T) {
 // TestInformer_FilteredNewestWrite checks the case in which only the probe of the
 // second round lets the server send a bookmark.
 func TestInformer_FilteredNewestWrite(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inWorld(t, func(t *testing.T, w *world) {
 		w.selector = "in=yes"
 		selecting := func(o *informer.Options) { o.Identity.LabelSelector = w.selector }
 		in := configMap("in", "created")
@@ -458,7 +458,7 @@ func TestInformer_FilteredNewestWrite(t *testing.T) {
 
 func TestInformer_OldServerWithoutStreamedLists(t *testing.T) {
 	// The harness's server has them; this one refuses with 422.
-	inWorldWith(t, apitest.Options{NoWatchList: true}, func(w *world) {
+	inWorldWith(t, apitest.Options{NoWatchList: true}, func(t *testing.T, w *world) {
 		for n := range 1200 {
 			w.create(name(n))
 		}
@@ -474,7 +474,7 @@ func TestInformer_OldServerWithoutStreamedLists(t *testing.T) {
 
 // TestInformer_StaleAge checks that a state that is not confirmed has an age.
 func TestInformer_StaleAge(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inWorld(t, func(t *testing.T, w *world) {
 		w.create("a")
 		p := w.start().synced()
 		w.create("b")
