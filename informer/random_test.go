@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -43,6 +44,7 @@ func TestInformer_RandomRestarts(t *testing.T) {
 			rand:      rand.New(rand.NewPCG(seed, seed)),
 			history:   map[string]map[string]string{},
 			knowledge: map[string]string{},
+			ends:      map[string]int{},
 		}
 		c.remember()
 		for n := 0; n < *restartsFlag && !t.Failed(); n++ {
@@ -64,7 +66,7 @@ type chaos struct {
 	// frozen is set from the restore of a backup until the informer has followed:
 	// a server that passes the version we hold meanwhile looks as if nothing had
 	// happened.
-	frozen bool
+	frozen atomic.Bool
 	down   bool
 	// log explains a failure.
 	log []string
@@ -109,7 +111,7 @@ func version(desc string) string {
 
 // mutate changes one thing on the server.
 func (c *chaos) mutate() {
-	if c.frozen {
+	if c.frozen.Load() {
 		return
 	}
 	name := fmt.Sprint("o", c.rand.IntN(12))
@@ -190,7 +192,7 @@ func (c *chaos) life(n int) {
 		c.disturb()
 	}
 	backup := c.server.Snapshot()
-	if c.chance(10) && !c.frozen {
+	if c.chance(10) && !c.frozen.Load() {
 		for range c.rand.IntN(5) {
 			c.mutate()
 		}
@@ -223,7 +225,7 @@ func (c *chaos) restore(backup *apitest.Snapshot) {
 	c.server.Restore(backup)
 	limit := number(backup.ResourceVersion())
 	maps.DeleteFunc(c.history, func(rv string, _ map[string]string) bool { return number(rv) > limit })
-	c.frozen = true
+	c.frozen.Store(true)
 }
 
 func number(rv string) uint64 {
@@ -260,7 +262,7 @@ func (c *chaos) quiet(l *life) {
 	if h := l.info().Header; !h.Complete {
 		c.fail("header %+v", h)
 	}
-	c.frozen = false
+	c.frozen.Store(false)
 }
 
 // life is one process and the ways in which it ends.
@@ -277,8 +279,10 @@ type life struct {
 	mu sync.Mutex
 	// applies and events count down to the kill.
 	applies, events int
-	killed          chan struct{}
-	cause           string
+	// afterWrite says on which side of the write.
+	afterWrite bool
+	killed     chan struct{}
+	cause      string
 }
 
 // begin starts a process that will die in a random way.
@@ -291,7 +295,7 @@ func (c *chaos) begin(n int) *life {
 		l.safe = l.safe || d.Attempts >= 2
 	}
 	if !l.safe && c.chance(25) {
-		l.applies = 1 + c.rand.IntN(8)
+		l.applies, l.afterWrite = 1+c.rand.IntN(8), c.chance(50)
 	}
 	if !l.safe && c.chance(25) {
 		l.events = 1 + c.rand.IntN(20)
@@ -305,17 +309,13 @@ func (c *chaos) begin(n int) *life {
 		o.Start = l.policy
 		o.ListBelow = listBelow
 	})
-	c.note("life %d: from %s, server at %s, %s", n, c.headerRV(), l.startRV, l.policy)
+	c.note("life %d: server at %s, %s", n, l.startRV, l.policy)
 	if c.chance(70) {
 		l.handle()
 	}
 	l.run()
-	go l.checkSync(c.frozen || c.down)
+	go l.checkSync(c.frozen.Load() || c.down)
 	return l
-}
-
-func (c *chaos) headerRV() string {
-	return "the store"
 }
 
 // checkSync checks, at the moment the informer has synced, that it is no older
@@ -330,7 +330,7 @@ func (l *life) checkSync(loose bool) {
 	if loose || l.policy != informer.Confirmed || l.dead() {
 		return
 	}
-	if rv := s.RV; number(rv) < number(l.startRV) && !l.chaos.frozen {
+	if rv := s.RV; number(rv) < number(l.startRV) && !l.chaos.frozen.Load() {
 		l.chaos.t.Errorf("synced at %s, the server was at %s when the informer started", rv, l.startRV)
 	}
 }
@@ -405,13 +405,7 @@ func (l *life) end() {
 		l.cause = "gracefully"
 	}
 	l.mu.Unlock()
-	if l.dead() {
-		<-l.killed
-	}
 	l.stop()
-	if c.ends == nil {
-		c.ends = map[string]int{}
-	}
 	c.ends[l.cause]++
 	if l.status().Lists == 0 {
 		c.resumed++
@@ -426,7 +420,7 @@ func (l *life) end() {
 // version of its header.
 func (c *chaos) checkContents() {
 	contents := c.contents()
-	if contents.Header == nil || !contents.Header.Complete || number(contents.Header.RV) > number(c.server.ResourceVersion()) || c.frozen {
+	if contents.Header == nil || !contents.Header.Complete || number(contents.Header.RV) > number(c.server.ResourceVersion()) || c.frozen.Load() {
 		return
 	}
 	want, ok := c.history[contents.Header.RV]
@@ -483,7 +477,7 @@ func (c *mortalCollection) Apply(b store.Batch) error {
 	if c.life.applies--; c.life.applies != 0 {
 		return c.Collection.Apply(b)
 	}
-	if c.life.chaos.rand.IntN(2) == 0 {
+	if !c.life.afterWrite {
 		c.life.dieLocked("before a write")
 		return c.Collection.Apply(b)
 	}

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -122,10 +123,10 @@ func TestInformer_RestoredWhileRunning(t *testing.T) {
 func TestInformer_TransformFails(t *testing.T) {
 	bothModes(t, func(t *testing.T, w *world) {
 		w.create("a")
-		broken := false
+		var broken atomic.Bool
 		p := w.prepare()
 		if err := p.informer.SetTransform(func(obj any) (any, error) {
-			if cm, ok := obj.(*corev1.ConfigMap); ok && broken && cm.Name == "b" {
+			if cm, ok := obj.(*corev1.ConfigMap); ok && broken.Load() && cm.Name == "b" {
 				return nil, errors.New("broken transform")
 			}
 			return obj, nil
@@ -136,14 +137,14 @@ func TestInformer_TransformFails(t *testing.T) {
 		p.run()
 		p.synced()
 		before := p.status().RV
-		broken = true
+		broken.Store(true)
 		w.create("b", "c")
 		time.Sleep(time.Minute)
 		w.wantEvents(p.recorder, "initial a")
 		if s := p.status(); s.RV != before || s.Err == nil {
 			t.Errorf("status %+v, want version %s", s, before)
 		}
-		broken = false
+		broken.Store(false)
 		time.Sleep(2 * time.Minute)
 		w.wantEvents(p.recorder, "add b", "add c")
 		p.converged()
@@ -240,11 +241,12 @@ func TestInformer_StoredObjectsAreNotTransformedAgain(t *testing.T) {
 func TestInformer_EqualVersionReachesOnlyResyncingHandlers(t *testing.T) {
 	bothModes(t, func(t *testing.T, w *world) {
 		w.create("a")
-		content := "1"
+		var content atomic.Value
+		content.Store("1")
 		p := w.prepare(func(o *informer.Options) { o.ResyncPeriod = time.Hour })
 		if err := p.informer.SetTransform(func(obj any) (any, error) {
 			if cm, ok := obj.(*corev1.ConfigMap); ok {
-				cm.Data = map[string]string{"value": content}
+				cm.Data = map[string]string{"value": content.Load().(string)}
 			}
 			return obj, nil
 		}); err != nil {
@@ -258,7 +260,7 @@ func TestInformer_EqualVersionReachesOnlyResyncingHandlers(t *testing.T) {
 		time.Sleep(61 * time.Minute)
 		w.wantEvents(resyncing, "initial a", "resync a")
 		w.wantEvents(other, "initial a")
-		content = "2"
+		content.Store("2")
 		w.whileDown(func() {
 			if err := w.server.Create(&corev1.Secret{ObjectMeta: configMap("s", "").ObjectMeta}); err != nil {
 				t.Fatal(err)

@@ -3,6 +3,7 @@ package informer_test
 import (
 	"context"
 	"errors"
+	goruntime "runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -205,56 +206,62 @@ func withForm(id store.Identity) store.Identity {
 // TestInformer_StoppedWhileLoading checks that a stop before the copy has been
 // read shows and writes nothing.
 func TestInformer_StoppedWhileLoading(t *testing.T) {
+	// With one processor the goroutine that loads goes on before anything else
+	// learns of the stop.
+	defer goruntime.GOMAXPROCS(goruntime.GOMAXPROCS(1))
 	inWorld(t, func(t *testing.T, w *world) {
 		w.create("a", "b")
 		w.start().synced().kill()
 		before := w.contents()
-		loading := make(chan struct{})
-		p := w.prepare(func(o *informer.Options) { o.Store = &slowStore{o.Store, loading} })
-		p.recorder = p.handle()
-		p.run()
-		time.Sleep(10 * time.Second) // the reflector has caught up: the versions are equal
-		p.cancel()
-		synctest.Wait()
-		close(loading)
-		<-p.done
-		w.wantEvents(p.recorder)
-		if p.informer.HasSynced() {
-			t.Error("synced from a copy that was not read")
-		}
-		if after := w.contents(); len(after.Objects) != len(before.Objects) || !after.Header.Complete {
-			t.Errorf("the store holds %+v", after)
+		for range 3 {
+			var p *process
+			p = w.prepare(func(o *informer.Options) {
+				o.Store = &scannedStore{o.Store, func() {
+					time.Sleep(10 * time.Second) // the reflector catches up: the versions are equal
+					p.cancel()
+				}}
+			})
+			p.recorder = p.handle()
+			p.run()
+			<-p.done
+			w.wantEvents(p.recorder)
+			if p.informer.HasSynced() {
+				t.Fatal("synced from a copy that was not read")
+			}
+			if after := w.contents(); len(after.Objects) != len(before.Objects) || !after.Header.Complete {
+				t.Fatalf("the store holds %+v", after)
+			}
 		}
 	})
 }
 
-// slowStore blocks scans.
-type slowStore struct {
+// scannedStore calls a function before each scan.
+type scannedStore struct {
 	store.Store
-	ready chan struct{}
+	before func()
 }
 
-func (s *slowStore) Collection(id store.Identity) (store.Collection, error) {
+func (s *scannedStore) Collection(id store.Identity) (store.Collection, error) {
 	c, err := s.Store.Collection(id)
-	return &slowCollection{c, s.ready}, err
+	return &scannedCollection{c, s.before}, err
 }
 
-type slowCollection struct {
+type scannedCollection struct {
 	store.Collection
-	ready chan struct{}
+	before func()
 }
 
-func (c *slowCollection) View(fn func(store.Tx) error) error {
-	return c.Collection.View(func(tx store.Tx) error { return fn(slowTx{tx, c.ready}) })
+func (c *scannedCollection) View(fn func(store.Tx) error) error {
+	return c.Collection.View(func(tx store.Tx) error { return fn(scannedTx{tx, c.before}) })
 }
 
-type slowTx struct {
+type scannedTx struct {
 	store.Tx
-	ready chan struct{}
+	before func()
 }
 
-func (t slowTx) Scan(from string, fn func(key, value []byte) bool) error {
-	<-t.ready
+func (t scannedTx) Scan(from string, fn func(key, value []byte) bool) error {
+	t.before()
 	return t.Tx.Scan(from, fn)
 }
 
@@ -350,18 +357,18 @@ func TestInformer_OtherClusterShownAsStale(t *testing.T) {
 			o.Cluster = func(context.Context) (string, error) { return "one", nil }
 		}).synced().kill()
 		w.delete("a")
-		reachable := false
+		var reachable atomic.Bool
 		p := w.start(func(o *informer.Options) {
 			o.Start = informer.Stale(5 * time.Second)
 			o.Cluster = func(context.Context) (string, error) {
-				if !reachable {
+				if !reachable.Load() {
 					return "", errors.New("connection lost")
 				}
 				return "two", nil
 			}
 		}).synced()
 		w.wantEvents(p.recorder, "initial a", "initial b")
-		reachable = true
+		reachable.Store(true)
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		p.converged()

@@ -101,7 +101,6 @@ func (r *Reflector) open(ctx context.Context, options metav1.ListOptions) (watch
 	if err != nil {
 		return nil, err
 	}
-	r.run.cut = false
 	r.contacted()
 	r.update(func(s *Status) { s.Watches++ })
 	return w, nil
