@@ -1,20 +1,16 @@
 package fifo
 
 import (
-	"errors"
-
 	"k8s.io/client-go/tools/cache"
 )
-
-// ErrClosed is returned by PopBatch after Close.
-var ErrClosed = errors.New("delta queue is closed")
 
 // Delta is one change of one object. The types are client-go's: Added, Updated
 // and Deleted come from a watch, Replaced and Deleted from a list, Sync from a
 // resync.
 type Delta struct {
 	Type cache.DeltaType
-	// Key is the object's key, as DeletionHandlingMetaNamespaceKeyFunc gives it.
+	// Key is the key of the object as the server sent it, before the transform,
+	// as DeletionHandlingMetaNamespaceKeyFunc gives it. It is never empty.
 	Key string
 	// Object is the object after the transform. For Deleted it is the final
 	// state that the server sent, or a cache.DeletedFinalStateUnknown around
@@ -25,13 +21,14 @@ type Delta struct {
 // Batch is what the consumer applies at once, in the order of the fields. Any
 // part may be empty.
 type Batch struct {
-	// Reset says to forget all known objects first.
+	// Reset says to forget all known objects. Such a batch has no other part.
 	Reset  bool
 	Deltas []Delta
 	// RV is the resourceVersion that holds once Deltas are applied, or empty
-	// if they do not move it.
+	// if they do not move it. The last batch of a list has that of the list,
+	// even if it is empty.
 	RV string
-	// List says that Deltas come from a list, and whether more of it follows.
+	// List says whether Deltas come from a list, and whether more of it follows.
 	List ListPart
 	// CaughtUp is the mark that the queue held behind the deltas, or nil.
 	CaughtUp *CaughtUp
@@ -59,13 +56,15 @@ type CaughtUp struct {
 }
 
 // KnownObjects is what a list is reconciled against: the store that the deltas
-// are applied to. It is only called from within PopBatch.
+// are applied to. It is only called from within PopBatch, by its goroutine.
 type KnownObjects interface {
 	// ListKeys returns the keys of all known objects.
 	ListKeys() []string
 	// GetByKey returns the last known state. A key that ListKeys returned may
 	// exist with a nil item, if the object can no longer be read.
 	GetByKey(key string) (item any, exists bool, err error)
-	// Unchanged reports whether obj is recorded under key exactly as it is.
-	Unchanged(key string, obj any) (bool, error)
+	// Unchanged reports of each object whether it is recorded under its key
+	// exactly as it is. The arguments and the result are parallel; no key
+	// comes twice.
+	Unchanged(keys []string, objs []any) ([]bool, error)
 }

@@ -9,13 +9,18 @@
 //     to persist. (client-go's RealFIFO works the same way; its older DeltaFIFO,
 //     which groups by key, could not promise it.)
 //   - One consumer. PopBatch is meant for a single goroutine. The queue is not
-//     locked while the consumer works; the reflector is never held up.
+//     locked while the consumer works; the reflector is never held up, and the
+//     queue is as long as the consumer is behind.
 //   - A list reconciles. A Replacement becomes a set of deltas only when the
 //     consumer reaches it, against the objects known at that time. Whatever was
 //     queued before it has been applied by then, so an object that appeared and
 //     vanished while the list was under way gets its delete
 //     (kubernetes/kubernetes#115658). Objects whose stored record equals the
-//     listed one yield nothing.
+//     listed one yield nothing. Deletes come first, as in client-go.
+//   - Repetitions are dropped. An event that says of an object what the newest
+//     queued delta of that object says already is not queued again. Only events
+//     with the same type and resourceVersion count, and deletions, of which the
+//     one that knows the final state is kept.
 //   - A failure stops the version. After the consumer has failed, everything up
 //     to the next Replacement is discarded and Failed delivers the error: a
 //     relist is then the only way on (compare kubernetes/kubernetes#134928).

@@ -18,16 +18,18 @@ type Options struct {
 	// Known is the store that deltas are applied to. Required.
 	Known KnownObjects
 	// Transform, if set, is called once for every object that enters the
-	// queue, except tombstones and resynced objects.
+	// queue, except tombstones and resynced objects. It must not return nil.
 	Transform cache.TransformFunc
 }
 
 // Queue is the delta queue; see the package documentation. All methods are safe
-// for concurrent use; PopBatch must only be called by one goroutine at a time.
+// for concurrent use; PopBatch and Fail must only be called by one goroutine.
 type Queue struct {
 	known     KnownObjects
 	transform cache.TransformFunc
 	failures  chan error
+	// maxBatch is the constant, except in tests.
+	maxBatch int
 
 	// expansion is the item that PopBatch is turning into deltas. It belongs to
 	// the consumer.
@@ -48,27 +50,38 @@ type Queue struct {
 	cond *sync.Cond
 }
 
-// item is one entry of the queue: a delta, or one of the things that become
-// something else when they are reached.
+// item is one entry of the queue. Exactly one of delta, expansion, reset and
+// caughtUp is set, or none if it is a bookmark.
 type item struct {
 	delta Delta
 	// rv is the version that holds after this item, or empty.
-	rv       string
-	list     *Replacement
-	resync   bool
-	reset    bool
-	caughtUp *CaughtUp
+	rv string
+	// expansion is what becomes deltas when it is reached: a list or a resync.
+	expansion expansion
+	reset     bool
+	caughtUp  *CaughtUp
+}
+
+func (it *item) isDelta() bool { return it.delta.Key != "" }
+
+func (it *item) isBookmark() bool { return it.rv != "" && !it.isDelta() }
+
+func (it *item) isList() bool {
+	_, ok := it.expansion.(*listExpansion)
+	return ok
 }
 
 // New returns an empty queue.
 func New(o Options) *Queue {
-	q := &Queue{known: o.Known, transform: o.Transform, failures: make(chan error, 1)}
+	q := &Queue{known: o.Known, transform: o.Transform, failures: make(chan error, 1), maxBatch: maxBatch}
 	q.mu.last = map[string]uint64{}
 	q.cond = sync.NewCond(&q.mu)
 	return q
 }
 
-// Add queues an object that a watch reported as added.
+// Add queues an object that a watch reported as added. On an error, which is the
+// transform's or wraps ErrInvalidObject, nothing is queued; so for Update and
+// Delete. After Close, or a failure, the object is dropped without an error.
 func (q *Queue) Add(obj any) error { return q.push(cache.Added, obj) }
 
 // Update queues an object that a watch reported as modified.
@@ -78,11 +91,12 @@ func (q *Queue) Update(obj any) error { return q.push(cache.Updated, obj) }
 // cache.DeletedFinalStateUnknown.
 func (q *Queue) Delete(obj any) error { return q.push(cache.Deleted, obj) }
 
-// Bookmark queues the information that everything up to rv has been read.
+// Bookmark queues the information that everything up to rv has been read, unless
+// rv is empty. The error is always nil.
 func (q *Queue) Bookmark(rv string) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.mu.failed {
+	if q.mu.failed || rv == "" {
 		return nil
 	}
 	if n := len(q.mu.items); n > 0 && q.mu.items[n-1].isBookmark() {
@@ -98,16 +112,16 @@ func (q *Queue) Bookmark(rv string) error {
 func (q *Queue) Resync() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for _, it := range q.mu.items {
-		if it.resync {
+	for i := range q.mu.items {
+		if _, waiting := q.mu.items[i].expansion.(*resyncExpansion); waiting {
 			return
 		}
 	}
-	q.appendLocked(item{resync: true})
+	q.appendLocked(item{expansion: &resyncExpansion{}})
 }
 
 // CaughtUp queues a mark; the batch that carries it is the first one after which
-// everything queued so far has been applied.
+// everything queued so far has been applied. A failure drops it like a delta.
 func (q *Queue) CaughtUp(confirmed bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -118,18 +132,19 @@ func (q *Queue) CaughtUp(confirmed bool) {
 }
 
 // Reset queues the order to forget all known objects without deleting them one
-// by one: they belong to another cluster. A list must follow.
+// by one: they belong to another cluster. A list must follow. A failure of what
+// is queued before does not drop it.
 func (q *Queue) Reset() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.appendLocked(item{reset: true})
 }
 
-// Failed delivers the error of a consumer that could not apply a batch, once per
-// failure. A list that was queued meanwhile takes it back.
+// Failed delivers the error of a consumer that could not apply a batch, once
+// until it is received. A list that is queued meanwhile takes it back.
 func (q *Queue) Failed() <-chan error { return q.failures }
 
-// Len returns the number of queued items.
+// Len returns the number of queued items. A list counts as one.
 func (q *Queue) Len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -143,16 +158,17 @@ func (q *Queue) Close() {
 	defer q.mu.Unlock()
 	q.mu.closed = true
 	q.mu.items = nil
-	q.mu.last = map[string]uint64{}
+	clear(q.mu.last)
 	q.cond.Broadcast()
 }
 
 func (q *Queue) push(t cache.DeltaType, obj any) error {
+	// The version comes from the object as it arrived: a transform may strip it.
+	rv := resourceVersionOf(obj)
 	d, err := q.newDelta(t, obj)
 	if err != nil {
 		return err
 	}
-	rv := resourceVersionOf(d.Object)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.mu.closed || q.mu.failed || q.compressLocked(d, rv) {
@@ -163,18 +179,34 @@ func (q *Queue) push(t cache.DeltaType, obj any) error {
 	return nil
 }
 
-// newDelta computes the key and applies the transform.
+// newDelta computes the key and applies the transform. A delta without a key or
+// an object would vanish in the queue, while its version moves on.
 func (q *Queue) newDelta(t cache.DeltaType, obj any) (Delta, error) {
-	key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj)
+	key, err := keyOf(obj)
 	if err != nil {
-		return Delta{}, cache.KeyError{Obj: obj, Err: err}
+		return Delta{}, err
 	}
 	if _, isTombstone := obj.(cache.DeletedFinalStateUnknown); !isTombstone && q.transform != nil {
 		if obj, err = q.transform(obj); err != nil {
 			return Delta{}, fmt.Errorf("transform of %s: %w", key, err)
 		}
+		if obj == nil {
+			return Delta{}, fmt.Errorf("%w: the transform of %s returned nil", ErrInvalidObject, key)
+		}
 	}
 	return Delta{Type: t, Key: key, Object: obj}, nil
+}
+
+// keyOf does not use cache.KeyError, whose text shows the whole object.
+func keyOf(obj any) (string, error) {
+	key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj)
+	if err != nil {
+		return "", fmt.Errorf("%w: type %T: %w", ErrInvalidObject, obj, err)
+	}
+	if key == "" {
+		return "", fmt.Errorf("%w: a %T has no name", ErrInvalidObject, obj)
+	}
+	return key, nil
 }
 
 // compressLocked reports whether d repeats the newest queued delta of its object,
@@ -185,22 +217,25 @@ func (q *Queue) compressLocked(d Delta, rv string) bool {
 		return false
 	}
 	queued := &q.mu.items[position-q.mu.popped]
-	if queued.delta.Type != d.Type {
+	switch {
+	case queued.delta.Type != d.Type:
 		return false
-	}
-	if d.Type != cache.Deleted {
+	case d.Type != cache.Deleted:
 		return rv != "" && rv == queued.rv
-	}
-	if _, unknown := d.Object.(cache.DeletedFinalStateUnknown); unknown {
+	case isTombstone(d):
 		return true
-	}
-	if _, unknown := queued.delta.Object.(cache.DeletedFinalStateUnknown); unknown {
+	case isTombstone(queued.delta):
 		// The version stays that of the first: in between other objects'
 		// deltas may be queued.
 		queued.delta = d
 		return true
 	}
-	return rv == queued.rv
+	return rv != "" && rv == queued.rv
+}
+
+func isTombstone(d Delta) bool {
+	_, ok := d.Object.(cache.DeletedFinalStateUnknown)
+	return ok
 }
 
 func (q *Queue) appendLocked(it item) {
@@ -208,11 +243,7 @@ func (q *Queue) appendLocked(it item) {
 		return
 	}
 	q.mu.items = append(q.mu.items, it)
-	q.cond.Broadcast()
-}
-
-func (it item) isBookmark() bool {
-	return it.delta.Key == "" && it.rv != "" && it.list == nil
+	q.cond.Signal()
 }
 
 // resourceVersionOf returns the version of an object, or "" for a tombstone: the

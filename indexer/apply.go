@@ -27,7 +27,7 @@ type Change struct {
 type Update struct {
 	Changes []Change
 	// RV is the version that holds once Changes are applied; empty leaves it,
-	// except at the end of a list, where it means that the state has none.
+	// unless Complete is set: then it is not known.
 	RV string
 	// Incomplete says that this is part of a list with more to come. RV must
 	// be empty. An Update with Complete ends the list.
@@ -40,25 +40,37 @@ type Update struct {
 	NoBookmarks *bool
 }
 
-// Apply makes u visible to readers and hands it to the collection. It returns
-// the previous state of each changed object, nil where there was none.
+// Apply makes u visible to readers, at once and as a whole, and hands it to the
+// collection. It returns the previous state of each changed object, nil where
+// there was none. The error is ErrNotLoaded, if it comes before Load; a
+// collection that cannot take u is no error, see the package documentation.
 func (x *Indexer) Apply(u Update) ([]any, error) {
 	x.write.Lock()
 	defer x.write.Unlock()
-	olds := x.previousLocked(u.Changes)
-	batch, err := x.batchLocked(u, olds)
-	x.applyLocked(u.Changes, olds)
-	if u.RV != "" || u.Complete {
-		x.write.rv = u.RV
+	return x.updateLocked(u)
+}
+
+// updateLocked is Apply. The batch for the collection comes before the change in
+// memory, because it depends on what is unread until then; the collection gets
+// it afterwards, so that nothing is durable that could not have been read.
+func (x *Indexer) updateLocked(u Update) ([]any, error) {
+	if x.write.collection != nil && !x.write.loaded {
+		return nil, ErrNotLoaded
 	}
-	if x.write.collection == nil || x.write.suspended != nil {
-		return olds, nil
+	olds := x.previousLocked(u.Changes)
+	var batch store.Batch
+	var err error
+	if x.write.persistentLocked() {
+		batch, err = x.batchLocked(u, olds)
+	}
+	x.installLocked(u.Changes, olds)
+	if u.RV != "" || u.Complete {
+		x.setVersion(u.RV)
 	}
 	if err != nil {
 		x.abandonLocked(err)
 		return olds, nil
 	}
-	x.write.header = *batch.Header
 	x.persistLocked(batch)
 	return olds, nil
 }
@@ -79,8 +91,8 @@ func (x *Indexer) previousLocked(changes []Change) []any {
 	return olds
 }
 
-// applyLocked changes the objects in memory, under one lock of theirs.
-func (x *Indexer) applyLocked(changes []Change, olds []any) {
+// installLocked changes the objects in memory, under one lock of theirs.
+func (x *Indexer) installLocked(changes []Change, olds []any) {
 	transactions := make([]cache.ThreadSafeStoreTransaction, len(changes))
 	for i, c := range changes {
 		t := cache.TransactionTypeUpdate
@@ -93,20 +105,18 @@ func (x *Indexer) applyLocked(changes []Change, olds []any) {
 		case olds[i] != nil && c.Object == nil:
 			x.count.Add(-1)
 		}
+		delete(x.write.unread, c.Key)
 		transactions[i] = cache.ThreadSafeStoreTransaction{
 			Transaction: cache.Transaction{Type: t, Object: c.Object}, Key: c.Key,
 		}
 	}
-	x.objects.(cache.ThreadSafeStoreWithTransaction).Transaction(transactions...)
+	x.objects.Transaction(transactions...)
 }
 
 // batchLocked translates u for the collection. The error names an object that
 // cannot be encoded.
 func (x *Indexer) batchLocked(u Update, olds []any) (store.Batch, error) {
-	if x.write.collection == nil || x.write.suspended != nil {
-		return store.Batch{}, nil
-	}
-	values, err := x.encodeLocked(u.Changes)
+	values, err := encodeAll(x.write.codec, u.Changes)
 	if err != nil {
 		return store.Batch{}, err
 	}
@@ -117,7 +127,6 @@ func (x *Indexer) batchLocked(u Update, olds []any) (store.Batch, error) {
 		if c.Depart {
 			op.Depart = x.departsLocked(c, olds[i])
 		}
-		delete(x.write.unread, c.Key)
 		batch.Ops[i] = op
 	}
 	return batch, nil
@@ -151,12 +160,12 @@ func (x *Indexer) headerLocked(u Update) store.Header {
 	return header
 }
 
-func (x *Indexer) encodeLocked(changes []Change) ([][]byte, error) {
+func encodeAll(codec Codec, changes []Change) ([][]byte, error) {
 	values := make([][]byte, len(changes))
 	errs := make([]error, len(changes))
 	parallel.For(len(changes), func(i int) {
 		if changes[i].Object != nil {
-			values[i], errs[i] = x.encode(changes[i].Object)
+			values[i], errs[i] = encode(codec, changes[i].Object)
 		}
 	})
 	for i, err := range errs {
@@ -167,22 +176,22 @@ func (x *Indexer) encodeLocked(changes []Change) ([][]byte, error) {
 	return values, nil
 }
 
-func (x *Indexer) encode(item any) ([]byte, error) {
+func encode(codec Codec, item any) ([]byte, error) {
 	obj, ok := item.(runtime.Object)
 	if !ok {
 		return nil, fmt.Errorf("type %T is not a runtime.Object", item)
 	}
-	return x.write.codec.Encode(obj)
+	return codec.Encode(obj)
 }
 
 // departsLocked returns the UID under which the record that c removes or replaces
 // is kept, or "" if there is none to keep.
 func (x *Indexer) departsLocked(c Change, old any) string {
 	var uid string
-	if record, ok := x.write.unread[c.Key]; ok {
-		uid = record.uid
-	} else if old != nil {
+	if old != nil {
 		uid = DepartedUID(old)
+	} else if record, ok := x.write.unread[c.Key]; ok {
+		uid = record.uid
 	}
 	if c.Object != nil && uid == DepartedUID(c.Object) {
 		return "" // the same object lives on

@@ -14,44 +14,61 @@ import (
 // index is one secondary index.
 type index struct {
 	name string
-	// original is the user's function; safe never fails.
-	original cache.IndexFunc
-	safe     func(obj any) []string
+	// fn is the user's function.
+	fn cache.IndexFunc
 	// fingerprint identifies the function across restarts.
 	fingerprint string
 }
 
-func (x *Indexer) newIndex(name string, fn cache.IndexFunc, version string) *index {
-	fingerprint := "version " + version
-	if version == "" {
-		fingerprint, _ = funcid.Of(fn)
-	}
-	return &index{name: name, original: fn, safe: x.guard(name, fn), fingerprint: fingerprint}
+// lookup wraps an object that indexed objects are compared with, so that the
+// function given to client-go's store may fail for it: for an object that is
+// stored it must not.
+type lookup struct{ obj any }
+
+// call calls the user's function and turns a panic into an error. It names only
+// the type of what was thrown, which may hold what is indexed.
+func (i *index) call(obj any) (values []string, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			values, err = nil, fmt.Errorf("function of index %q panicked with a %T", i.name, r)
+		}
+	}()
+	return i.fn(obj)
 }
 
-// guard makes an index function total. The object stays out of the index when
-// the function fails, instead of taking the process with it: with durable data
-// that would be a crash loop. The log names the index and the error, never
-// indexed values.
-func (x *Indexer) guard(name string, fn cache.IndexFunc) func(any) []string {
-	return func(obj any) (values []string) {
-		err := func() (err error) {
-			defer func() {
-				if r := recover(); r != nil {
-					err = fmt.Errorf("panic of type %T", r)
-				}
-			}()
-			values, err = fn(obj)
-			return err
-		}()
-		if err == nil {
-			return values
-		}
-		if n := x.indexErrors.Add(1); n == 1 || n%1000 == 0 {
-			x.logger.Error(err, "Index function failed; objects stay out of this index", "index", name, "failures", n)
-		}
-		return nil
+// valuesOf never fails. The object stays out of the index when the function
+// does, instead of taking the process with it: with durable data that would be a
+// crash loop.
+func (x *Indexer) valuesOf(i *index, obj any) []string {
+	values, err := i.call(obj)
+	if err == nil {
+		return values
 	}
+	if n := x.indexErrors.Add(1); n == 1 || n%1000 == 0 {
+		x.logger.Error(err, "Index function failed; objects stay out of this index", "index", i.name, "failures", n)
+	}
+	return nil
+}
+
+// registerLocked adds indices and returns the functions that client-go's store
+// calls for them.
+func (x *Indexer) registerLocked(indexers cache.Indexers) cache.Indexers {
+	guarded := make(cache.Indexers, len(indexers))
+	for name, fn := range indexers {
+		fingerprint := "version " + x.write.versions[name]
+		if x.write.versions[name] == "" {
+			fingerprint, _ = funcid.Of(fn)
+		}
+		index := &index{name: name, fn: fn, fingerprint: fingerprint}
+		x.write.indices[name] = index
+		guarded[name] = func(obj any) ([]string, error) {
+			if l, ok := obj.(lookup); ok {
+				return index.call(l.obj)
+			}
+			return x.valuesOf(index, obj), nil
+		}
+	}
+	return guarded
 }
 
 // GetIndexers implements cache.Indexer. The functions are those that were added;
@@ -61,37 +78,28 @@ func (x *Indexer) GetIndexers() cache.Indexers {
 	defer x.write.Unlock()
 	indexers := make(cache.Indexers, len(x.write.indices))
 	for name, index := range x.write.indices {
-		indexers[name] = index.original
+		indexers[name] = index.fn
 	}
 	return indexers
 }
 
-// AddIndexers implements cache.Indexer. Objects already present are indexed. It
-// fails, changing nothing, if a name is taken.
+// AddIndexers implements cache.Indexer. Objects already present are indexed, in
+// memory and in the file. It fails, changing nothing, if a name is taken. It may
+// be called while Load is running, which then indexes what it loads.
 func (x *Indexer) AddIndexers(newIndexers cache.Indexers) error {
 	x.write.Lock()
 	defer x.write.Unlock()
-	if err := x.addIndexersLocked(newIndexers); err != nil {
+	for name := range newIndexers {
+		if x.write.indices[name] != nil {
+			return fmt.Errorf("indexer conflict: there is an index %q already", name)
+		}
+	}
+	if err := x.objects.AddIndexers(x.registerLocked(newIndexers)); err != nil {
 		return err
 	}
-	if x.write.loaded {
-		x.persistLocked(x.rebuildLocked(slices.Sorted(maps.Keys(newIndexers))))
+	if x.write.loaded && len(newIndexers) > 0 {
+		x.rebuildLocked(slices.Sorted(maps.Keys(newIndexers)))
 	}
-	return nil
-}
-
-func (x *Indexer) addIndexersLocked(newIndexers cache.Indexers) error {
-	guarded := make(cache.Indexers, len(newIndexers))
-	added := make(map[string]*index, len(newIndexers))
-	for name, fn := range newIndexers {
-		index := x.newIndex(name, fn, x.write.versions[name])
-		added[name] = index
-		guarded[name] = func(obj any) ([]string, error) { return index.safe(obj), nil }
-	}
-	if err := x.objects.AddIndexers(guarded); err != nil {
-		return err
-	}
-	maps.Copy(x.write.indices, added)
 	return nil
 }
 
@@ -102,10 +110,10 @@ func (x *Indexer) changesLocked(old, obj any) []store.IndexChange {
 	for name, index := range x.write.indices {
 		var before, after []string
 		if old != nil {
-			before = index.safe(old)
+			before = x.valuesOf(index, old)
 		}
 		if obj != nil {
-			after = index.safe(obj)
+			after = x.valuesOf(index, obj)
 		}
 		change := store.IndexChange{Name: name, Remove: without(before, after), Add: without(after, before)}
 		if len(change.Remove) > 0 || len(change.Add) > 0 {
@@ -127,16 +135,45 @@ func without(a, b []string) []string {
 	return rest
 }
 
-// rebuildLocked returns a batch that writes the named indices anew from the
-// objects in memory, and the header that vouches for them.
-func (x *Indexer) rebuildLocked(names []string) store.Batch {
+// reindexLocked brings the stored indices in line with the index functions of
+// today. In memory they are computed anyway; in the file, those whose function
+// changed are written anew and those that nobody maintains any more are dropped.
+func (x *Indexer) reindexLocked() {
+	current := x.fingerprintsLocked()
+	// No entry of a foreign record can be removed with its object, which cannot
+	// be read.
+	foreign := x.write.foreignLocked()
+	var changed []string
+	for name, fingerprint := range current {
+		if foreign || x.write.header.Indices[name] != fingerprint {
+			changed = append(changed, name)
+		}
+	}
+	for name := range x.write.header.Indices {
+		if _, ok := current[name]; !ok {
+			changed = append(changed, name)
+		}
+	}
+	if len(changed) > 0 {
+		slices.Sort(changed)
+		x.rebuildLocked(changed)
+	}
+}
+
+// rebuildLocked writes the named indices anew from the objects in memory, with
+// the header that vouches for them.
+func (x *Indexer) rebuildLocked(names []string) {
+	if !x.write.persistentLocked() {
+		return
+	}
+	x.logger.V(2).Info("Rewriting stored indices", "informer", x.write.collection.Identity(), "indices", names)
 	batch := store.Batch{DropIndices: names}
 	for _, key := range x.objects.ListKeys() {
 		obj, _ := x.objects.Get(key)
 		var changes []store.IndexChange
 		for _, name := range names {
 			if index := x.write.indices[name]; index != nil {
-				if values := index.safe(obj); len(values) > 0 {
+				if values := x.valuesOf(index, obj); len(values) > 0 {
 					changes = append(changes, store.IndexChange{Name: name, Add: values})
 				}
 			}
@@ -147,9 +184,8 @@ func (x *Indexer) rebuildLocked(names []string) store.Batch {
 	}
 	header := x.write.header
 	header.Indices = x.fingerprintsLocked()
-	x.write.header = header
 	batch.Header = &header
-	return batch
+	x.persistLocked(batch)
 }
 
 func (x *Indexer) fingerprintsLocked() map[string]string {

@@ -1,19 +1,21 @@
 package indexer
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 
 	"github.com/warmcache/warmcache/store"
 )
 
-// Codec turns objects into sealed records and back. Encode is deterministic:
-// equal records mean equal objects. *codec.Codec is one.
+// Codec turns objects into sealed records and back, for any number of goroutines
+// at a time. Encode is deterministic: equal records mean equal objects. The
+// errors of Decode wrap store.ErrCorrupt. *codec.Codec is one.
 type Codec interface {
 	Encode(obj runtime.Object) ([]byte, error)
 	Decode(record []byte) (runtime.Object, error)
@@ -27,22 +29,22 @@ type Options struct {
 	// says too little; see internal/funcid. A changed version rebuilds the
 	// stored index.
 	IndexVersions map[string]string
-	// Clock defaults to the real one.
-	Clock clock.PassiveClock
 	// Logger defaults to klog.Background().
 	Logger *klog.Logger
 }
 
 // Indexer implements cache.Indexer and cache.TransactionStore. Reads are safe
-// for concurrent use with everything; writes are serialised.
+// for concurrent use with everything, and wait at most for a change to be put
+// into memory; writes are serialised.
 type Indexer struct {
-	clock  clock.PassiveClock
 	logger klog.Logger
 
 	// objects holds the decoded objects and answers every read.
-	objects cache.ThreadSafeStore
+	objects cache.ThreadSafeStoreWithTransaction
 	// count is the number of objects.
 	count atomic.Int64
+	// version is the resourceVersion of the newest write, persisted or not.
+	version atomic.Pointer[string]
 	// indexErrors counts failed calls of index functions.
 	indexErrors atomic.Int64
 
@@ -54,8 +56,6 @@ type Indexer struct {
 		indices map[string]*index
 		// versions is Options.IndexVersions.
 		versions map[string]string
-		// rv is the version of the newest write, persisted or not.
-		rv string
 		// unread holds what the file knows and memory does not, because it was
 		// written under another fingerprint: known, but not to be served.
 		unread map[string]unread
@@ -71,17 +71,15 @@ var (
 // New returns an empty indexer that works in memory until Attach gives it a
 // collection.
 func New(o Options) *Indexer {
-	x := &Indexer{clock: o.Clock, logger: klog.Background()}
-	if x.clock == nil {
-		x.clock = clock.RealClock{}
-	}
+	x := &Indexer{logger: klog.Background()}
 	if o.Logger != nil {
 		x.logger = *o.Logger
 	}
-	x.objects = cache.NewThreadSafeStore(cache.Indexers{}, cache.Indices{})
 	x.write.indices = map[string]*index{}
-	x.write.versions = o.IndexVersions
-	x.addIndexersLocked(o.Indexers) // cannot conflict: there are none yet
+	x.write.versions = maps.Clone(o.IndexVersions)
+	guarded := x.registerLocked(o.Indexers)
+	x.objects = cache.NewThreadSafeStore(guarded, cache.Indices{}).(cache.ThreadSafeStoreWithTransaction)
+	x.setVersion("")
 	return x
 }
 
@@ -109,14 +107,23 @@ func (x *Indexer) ListKeys() []string { return x.objects.ListKeys() }
 // Len returns the number of objects.
 func (x *Indexer) Len() int { return int(x.count.Load()) }
 
-// Index implements cache.Indexer.
+// Index implements cache.Indexer. It returns the error of the index function for
+// obj, also if that is a panic.
 func (x *Indexer) Index(indexName string, obj any) ([]any, error) {
-	return x.objects.Index(indexName, obj)
+	items, err := x.objects.Index(indexName, lookup{obj})
+	return x.present(items), err
 }
 
 // IndexKeys implements cache.Indexer.
 func (x *Indexer) IndexKeys(indexName, indexedValue string) ([]string, error) {
-	return x.objects.IndexKeys(indexName, indexedValue)
+	keys, err := x.objects.IndexKeys(indexName, indexedValue)
+	if x.indexErrors.Load() > 0 {
+		keys = slices.DeleteFunc(keys, func(key string) bool {
+			_, exists := x.objects.Get(key)
+			return !exists
+		})
+	}
+	return keys, err
 }
 
 // ListIndexFuncValues implements cache.Indexer.
@@ -126,20 +133,31 @@ func (x *Indexer) ListIndexFuncValues(indexName string) []string {
 
 // ByIndex implements cache.Indexer.
 func (x *Indexer) ByIndex(indexName, indexedValue string) ([]any, error) {
-	return x.objects.ByIndex(indexName, indexedValue)
+	items, err := x.objects.ByIndex(indexName, indexedValue)
+	return x.present(items), err
 }
 
-// LastStoreSyncResourceVersion implements cache.Store.
-func (x *Indexer) LastStoreSyncResourceVersion() string {
-	x.write.Lock()
-	defer x.write.Unlock()
-	return x.write.rv
+// present drops the nil items that client-go's store returns for keys that an
+// index function has put into its index and then failed to take out. No caller
+// expects nil.
+func (x *Indexer) present(items []any) []any {
+	if x.indexErrors.Load() == 0 {
+		return items
+	}
+	return slices.DeleteFunc(items, func(item any) bool { return item == nil })
 }
+
+// LastStoreSyncResourceVersion implements cache.Store: the version of the newest
+// write, or after Load that of the file.
+func (x *Indexer) LastStoreSyncResourceVersion() string { return *x.version.Load() }
+
+func (x *Indexer) setVersion(rv string) { x.version.Store(&rv) }
 
 // Resync implements cache.Store; it does nothing, as in client-go.
 func (x *Indexer) Resync() error { return nil }
 
-// IndexErrors returns how often an index function has failed.
+// IndexErrors returns how many calls of index functions have failed. One change
+// of an object may call a function several times.
 func (x *Indexer) IndexErrors() int64 { return x.indexErrors.Load() }
 
 // Durability says what has reached the disk, and whether there is a collection

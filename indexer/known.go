@@ -2,13 +2,13 @@ package indexer
 
 import (
 	"bytes"
-	"errors"
 	"maps"
+	"reflect"
 	"slices"
 
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 
+	"github.com/warmcache/warmcache/internal/parallel"
 	"github.com/warmcache/warmcache/store"
 )
 
@@ -22,13 +22,16 @@ type Known struct{ x *Indexer }
 // ListKeys returns the keys of all objects, served or not.
 func (k *Known) ListKeys() []string {
 	k.x.write.Lock()
-	unserved := slices.Collect(maps.Keys(k.x.write.unread))
-	k.x.write.Unlock()
-	return append(k.x.objects.ListKeys(), unserved...)
+	defer k.x.write.Unlock()
+	return k.x.knownKeysLocked()
+}
+
+func (x *Indexer) knownKeysLocked() []string {
+	return slices.AppendSeq(x.objects.ListKeys(), maps.Keys(x.write.unread))
 }
 
 // GetByKey returns the served object, or nil and true for one that is not
-// served.
+// served. The error is always nil.
 func (k *Known) GetByKey(key string) (item any, exists bool, err error) {
 	if item, exists = k.x.objects.Get(key); exists {
 		return item, true, nil
@@ -39,36 +42,55 @@ func (k *Known) GetByKey(key string) (item any, exists bool, err error) {
 	return nil, exists, nil
 }
 
-// Unchanged reports whether obj equals what is recorded under key, byte for byte
-// once encoded. Comparing versions alone would miss what changes an object
-// without touching it: a new default in its CRD, or a restored server that has
-// reached the same version by another way.
-func (k *Known) Unchanged(key string, obj any) (bool, error) {
-	old, exists := k.x.objects.Get(key)
-	if !exists || versionOf(old) != versionOf(obj) {
-		return false, nil
+// Unchanged reports of each object whether it equals what is recorded under its
+// key, byte for byte once encoded. Comparing versions alone would miss what
+// changes an object without touching it: a new default in its CRD, or a restored
+// server that has reached the same version by another way. Other versions are a
+// change in any case.
+//
+// It never fails: what cannot be compared counts as changed, and writing it heals
+// the record or shows what is wrong with the file. An error would lead to a list
+// that fails in the same place.
+func (k *Known) Unchanged(keys []string, objs []any) ([]bool, error) {
+	unchanged := make([]bool, len(keys))
+	olds := make([]any, len(keys))
+	for i, key := range keys {
+		if old, exists := k.x.objects.Get(key); exists && versionOf(old) == versionOf(objs[i]) {
+			olds[i] = old
+		}
 	}
 	k.x.write.Lock()
-	collection, suspended := k.x.write.collection, k.x.write.suspended
+	collection, codec, persistent := k.x.write.collection, k.x.write.codec, k.x.write.persistentLocked()
 	k.x.write.Unlock()
-	if collection == nil || suspended != nil {
-		return apiequality.Semantic.DeepEqual(old, obj), nil
+	if !persistent {
+		parallel.For(len(keys), func(i int) {
+			// Semantic equality would be ten times slower, and right only where
+			// this is wrong: to call equal objects changed does no harm.
+			unchanged[i] = olds[i] != nil && reflect.DeepEqual(olds[i], objs[i])
+		})
+		return unchanged, nil
 	}
-	record, err := k.x.encode(obj)
-	if err != nil {
-		// Applying it will find out the same, and deal with it.
-		return false, nil //nolint:nilerr // see above
-	}
-	same := false
-	err = collection.View(func(tx store.Tx) error {
-		stored, err := tx.Get(key)
-		same = err == nil && bytes.Equal(stored, record)
-		return err
+	records := make([][]byte, len(keys))
+	parallel.For(len(keys), func(i int) {
+		if olds[i] != nil {
+			// Without a record it counts as changed; applying it finds the error.
+			records[i], _ = encode(codec, objs[i])
+		}
 	})
-	if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrClosed) {
-		return false, nil
+	err := collection.View(func(tx store.Tx) error {
+		for i, record := range records {
+			if record == nil {
+				continue
+			}
+			stored, err := tx.Get(keys[i])
+			unchanged[i] = err == nil && bytes.Equal(stored, record)
+		}
+		return nil
+	})
+	if err != nil {
+		clear(unchanged)
 	}
-	return same, err
+	return unchanged, nil
 }
 
 // versionOf returns the resourceVersion of an object, or "" if it has none.

@@ -31,38 +31,51 @@ type record struct {
 
 // Load reads the objects of the attached collection into memory and verifies
 // them: every checksum, and count and sum of all records against the header. It
-// must be called once, before the first Apply; without a collection it does
-// nothing.
+// must be called once, before the first change; without a collection it does
+// nothing. Reads, AddIndexers and Reset may come at any time meanwhile.
 //
-// An error that wraps store.ErrCorrupt means that nothing was loaded, the
-// collection has been emptied, and the objects must be listed.
+// After an error nothing is loaded. That of ctx leaves everything as it was. Any
+// other means that the objects must be listed: if it wraps store.ErrCorrupt the
+// collection has been emptied, otherwise it is left alone by this process.
 func (x *Indexer) Load(ctx context.Context) error {
 	x.write.Lock()
-	r := reader{collection: x.write.collection, codec: x.write.codec, foreign: x.write.foreign}
+	r := reader{collection: x.write.collection, codec: x.write.codec, foreign: x.write.foreignLocked()}
+	loaded := x.write.loaded
 	x.write.Unlock()
-	if r.collection == nil {
+	if r.collection == nil || loaded {
 		return nil
 	}
 	// Nothing is applied before Load has returned, so the collection is stable
-	// without the lock, and reads of status do not wait.
+	// without the lock, and AddIndexers does not wait.
 	err := r.read(ctx)
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
 	x.write.Lock()
 	defer x.write.Unlock()
-	x.write.loaded = true
-	if err != nil {
-		x.clearLocked(err)
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case x.write.loaded: // by Reset
+		return nil
+	case err != nil:
+		x.distrustLocked(err)
 		return err
 	}
+	x.installLoadedLocked(&r)
+	return nil
+}
+
+// installLoadedLocked shows what was read. client-go's store computes its indices
+// from the functions it has by now; reindexLocked does the same for the file.
+func (x *Indexer) installLoadedLocked(r *reader) {
+	x.write.loaded = true
 	x.write.unread = r.unread
 	if !r.foreign {
-		x.objects.Replace(r.objects, x.write.header.RV)
+		x.objects.Replace(r.objects, "")
 		x.count.Store(int64(len(r.objects)))
+		if x.write.header.Complete {
+			x.setVersion(x.write.header.RV)
+		}
 	}
 	x.reindexLocked()
-	return nil
 }
 
 // reader reads and verifies all records of a collection.
@@ -85,9 +98,13 @@ func (r *reader) read(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.objects = make(map[string]any, max(want.Count, 0))
+	// The count is not verified yet; it must not decide how much to allocate.
+	r.objects = make(map[string]any, min(max(want.Count, 0), 1<<17))
 	r.unread = map[string]unread{}
-	for from, more := "", true; more && ctx.Err() == nil; {
+	for from, more := "", true; more; {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		chunk, err := r.chunk(from)
 		if err != nil {
 			return err
@@ -150,28 +167,4 @@ func uidInRecord(value []byte) string {
 		return noUID
 	}
 	return string(envelope.UID)
-}
-
-// reindexLocked brings the stored indices in line with the index functions of
-// today. In memory they are computed anyway; in the file, those whose function
-// changed are written anew and those that nobody maintains any more are dropped.
-func (x *Indexer) reindexLocked() {
-	current := x.fingerprintsLocked()
-	var changed []string
-	for name, fingerprint := range current {
-		if x.write.foreign || x.write.header.Indices[name] != fingerprint {
-			changed = append(changed, name)
-		}
-	}
-	for name := range x.write.header.Indices {
-		if _, ok := current[name]; !ok {
-			changed = append(changed, name)
-		}
-	}
-	if len(changed) == 0 {
-		return
-	}
-	slices.Sort(changed)
-	x.logger.V(2).Info("Rewriting stored indices", "informer", x.write.collection.Identity(), "indices", changed)
-	x.persistLocked(x.rebuildLocked(changed))
 }

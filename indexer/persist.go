@@ -15,20 +15,25 @@ type persistence struct {
 	// collection is nil while the indexer works in memory only.
 	collection store.Collection
 	codec      Codec
-	// header is what was last handed to the collection. The map in it is never
+	// header is what the collection was last given. The map in it is never
 	// modified, only replaced.
 	header store.Header
 	// fingerprint is what records written by this process are read with. The
 	// header carries it once all records have it.
 	fingerprint string
-	// foreign says that the stored records have another fingerprint.
-	foreign bool
-	// loaded is false from Attach until Load has ended: before that, memory
-	// and file do not hold the same.
+	// loaded is set once memory and file hold the same, or what differs is
+	// unread. Nothing is applied before.
 	loaded bool
 	// suspended says why nothing is written any more, or is nil.
 	suspended error
 }
+
+// persistentLocked reports whether changes are written.
+func (p *persistence) persistentLocked() bool { return p.collection != nil && p.suspended == nil }
+
+// foreignLocked reports whether there are records that were written under
+// another fingerprint.
+func (p *persistence) foreignLocked() bool { return p.header.Fingerprint != p.fingerprint }
 
 // Origin says what a collection is good for at start.
 type Origin struct {
@@ -47,39 +52,49 @@ type Origin struct {
 	Reason string
 }
 
-// Attach gives the indexer its collection and reads the header, not the objects.
-// Records written under another fingerprint count as known, for deletes, but are
-// not served. On an error, which wraps store.ErrCorrupt if the header cannot be
-// read, the collection is attached and has been emptied if that was possible.
+// Attach gives the indexer, which must be empty, its collection and reads the
+// header, not the objects; Load must follow. Records written under another
+// fingerprint count as known, for deletes, but are not served.
+//
+// An error means that the header cannot be read, and is dealt with: the
+// collection stays attached, has been emptied if the error wraps
+// store.ErrCorrupt, and is left alone by this process otherwise.
 func (x *Indexer) Attach(collection store.Collection, codec Codec, fingerprint string) (Origin, error) {
 	x.write.Lock()
 	defer x.write.Unlock()
 	x.write.collection, x.write.codec, x.write.fingerprint = collection, codec, fingerprint
-	var origin Origin
+	x.write.header = x.emptyHeaderLocked()
 	var stored store.Header
+	var totals store.Totals
 	err := collection.View(func(tx store.Tx) (err error) {
 		if stored, err = tx.Header(); err == nil {
-			origin.Totals, err = tx.Totals()
+			totals, err = tx.Totals()
 		}
 		return err
 	})
-	fresh := store.Header{Fingerprint: fingerprint, Indices: x.fingerprintsLocked()}
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		x.write.header = fresh
-		origin.Reason = "nothing is stored yet"
-		return origin, nil
+		return Origin{Reason: "nothing is stored yet"}, nil
 	case err != nil:
-		x.write.header = fresh
-		x.clearLocked(err)
-		return Origin{Reason: "the stored header is damaged"}, err
+		x.distrustLocked(err)
+		return Origin{Reason: "the stored header cannot be read"}, err
 	}
 	x.write.header = stored
-	origin.Cluster, origin.Schema, origin.NoBookmarks = stored.Cluster, stored.Schema, stored.NoBookmarks
-	origin.Contact = stored.Contact
+	origin := originOf(stored, fingerprint)
+	origin.Totals = totals
+	if x.write.foreignLocked() {
+		// Whatever is written from now on makes the records a mixture.
+		x.write.header.Complete = false
+	}
+	return origin, nil
+}
+
+func originOf(stored store.Header, fingerprint string) Origin {
+	origin := Origin{
+		Cluster: stored.Cluster, Schema: stored.Schema, NoBookmarks: stored.NoBookmarks, Contact: stored.Contact,
+	}
 	switch {
 	case stored.Fingerprint != fingerprint:
-		x.write.header.Complete = false
 		origin.Reason = "the stored objects were written by another program version, transform or schema"
 	case !stored.Complete:
 		origin.Reason = "an earlier list was interrupted"
@@ -87,42 +102,51 @@ func (x *Indexer) Attach(collection store.Collection, codec Codec, fingerprint s
 		origin.Reason = "the stored objects have no resourceVersion"
 	default:
 		origin.RV = stored.RV
-		x.write.rv = stored.RV
 	}
-	x.write.foreign = stored.Fingerprint != fingerprint
-	return origin, nil
+	return origin
 }
 
 // Reset forgets everything, in memory and in the file, including departed
 // records: the data belongs to another cluster. Nothing of it may be delivered,
-// not even as deletes.
+// not even as deletes. Objects that have not been loaded never will be.
 func (x *Indexer) Reset() {
 	x.write.Lock()
 	defer x.write.Unlock()
 	x.objects.Replace(map[string]any{}, "")
 	x.count.Store(0)
-	x.write.rv = ""
-	x.write.unread = nil
+	x.setVersion("")
 	x.emptyLocked()
 }
 
-// clearLocked empties the collection after damage.
-func (x *Indexer) clearLocked(cause error) {
+// distrustLocked deals with a collection that cannot be read. Only damage is a
+// reason to drop what is in it.
+func (x *Indexer) distrustLocked(cause error) {
+	if !errors.Is(cause, store.ErrCorrupt) {
+		x.write.loaded = true
+		x.suspendLocked(cause)
+		return
+	}
 	x.logger.Error(cause, "Stored objects are damaged; they are dropped and listed again", "informer", x.write.collection.Identity())
 	x.emptyLocked()
 }
 
+// emptyLocked empties the file. Memory must be empty.
 func (x *Indexer) emptyLocked() {
-	header := store.Header{Fingerprint: x.write.fingerprint, Indices: x.fingerprintsLocked()}
-	x.write.header, x.write.foreign = header, false
+	x.write.unread = nil
+	x.write.loaded = true
+	header := x.emptyHeaderLocked()
 	x.persistLocked(store.Batch{Clear: true, Header: &header})
+}
+
+func (x *Indexer) emptyHeaderLocked() store.Header {
+	return store.Header{Fingerprint: x.write.fingerprint, Indices: x.fingerprintsLocked()}
 }
 
 // persistLocked hands a batch to the collection. An error means either that the
 // collection is gone for good, so that the file keeps an older consistent state,
 // or that the batch holds what cannot be stored.
 func (x *Indexer) persistLocked(batch store.Batch) {
-	if x.write.collection == nil || x.write.suspended != nil {
+	if !x.write.persistentLocked() {
 		return
 	}
 	err := x.write.collection.Apply(batch)
@@ -131,6 +155,8 @@ func (x *Indexer) persistLocked(batch store.Batch) {
 		x.abandonLocked(err)
 	case err != nil:
 		x.suspendLocked(err)
+	case batch.Header != nil:
+		x.write.header = *batch.Header
 	}
 }
 
@@ -138,24 +164,30 @@ func (x *Indexer) persistLocked(batch store.Batch) {
 // file has missed cannot be told from changes it has.
 func (x *Indexer) suspendLocked(cause error) {
 	x.write.suspended = cause
-	level := x.logger.Error
+	const msg = "Changes are no longer written to disk; going on from memory"
+	identity := x.write.collection.Identity()
 	if errors.Is(cause, store.ErrClosed) {
 		// The user closed the store under a running informer, which is allowed.
-		level = func(err error, msg string, kv ...any) { x.logger.V(2).Info(msg, append(kv, "cause", err)...) }
+		x.logger.V(2).Info(msg, "informer", identity, "cause", cause)
+		return
 	}
-	level(cause, "Changes are no longer written to disk; going on from memory", "informer", x.write.collection.Identity())
+	x.logger.Error(cause, msg, "informer", identity)
 }
 
-// abandonLocked marks the file incomplete before suspending: an object that
-// cannot be written would otherwise be missing from a state that looks whole.
+// abandonLocked marks the file incomplete before suspending: the next start
+// would run into the object that cannot be written soon after resuming, so it had
+// better list. The version in the file stays that of its objects.
 func (x *Indexer) abandonLocked(cause error) {
-	x.write.header.Complete = false
 	header := x.write.header
-	x.persistLocked(store.Batch{Header: &header})
+	header.Complete = false
+	if err := x.write.collection.Apply(store.Batch{Header: &header}); err == nil {
+		x.write.header = header
+	}
 	x.suspendLocked(cause)
 }
 
-// Flush waits until everything applied is durable; see store.Collection.Flush.
+// Flush waits until everything applied is durable; see store.Collection.Flush. It
+// returns why writing was suspended, if it was.
 func (x *Indexer) Flush(ctx context.Context) error {
 	x.write.Lock()
 	collection, suspended := x.write.collection, x.write.suspended

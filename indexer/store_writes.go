@@ -28,29 +28,42 @@ func (x *Indexer) single(t cache.Transaction) error {
 	if err != nil {
 		return err
 	}
-	_, err = x.Apply(Update{Changes: []Change{change}})
-	x.observeVersion(t.Object)
-	return err
+	return x.applyObserved(Update{Changes: []Change{change}}, t.Object)
 }
 
-// Transaction implements cache.TransactionStore.
+// applyObserved applies u and moves LastStoreSyncResourceVersion to that of the
+// last object, if it has one, as client-go's store does.
+func (x *Indexer) applyObserved(u Update, last any) error {
+	x.write.Lock()
+	defer x.write.Unlock()
+	if _, err := x.updateLocked(u); err != nil {
+		return err
+	}
+	if accessor, err := meta.Accessor(last); err == nil {
+		x.setVersion(accessor.GetResourceVersion())
+	}
+	return nil
+}
+
+// Transaction implements cache.TransactionStore. What has no key is reported and
+// left out.
 func (x *Indexer) Transaction(txns ...cache.Transaction) *cache.TransactionError {
 	var changes []Change
 	var successful []int
 	var errs []error
+	var last any
 	for i, t := range txns {
 		change, err := newChange(t)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		changes = append(changes, change)
-		successful = append(successful, i)
+		changes, successful, last = append(changes, change), append(successful, i), t.Object
 	}
-	if _, err := x.Apply(Update{Changes: changes}); err != nil {
-		successful, errs = nil, append(errs, err)
-	} else if len(txns) > 0 {
-		x.observeVersion(txns[len(txns)-1].Object)
+	if len(changes) > 0 {
+		if err := x.applyObserved(Update{Changes: changes}, last); err != nil {
+			successful, errs = nil, append(errs, err)
+		}
 	}
 	if len(errs) == 0 {
 		return nil
@@ -69,17 +82,6 @@ func newChange(t cache.Transaction) (Change, error) {
 	return Change{Key: key, Object: t.Object}, nil
 }
 
-// observeVersion moves LastStoreSyncResourceVersion as client-go's store does.
-func (x *Indexer) observeVersion(obj any) {
-	accessor, err := meta.Accessor(obj)
-	if err != nil {
-		return
-	}
-	x.write.Lock()
-	defer x.write.Unlock()
-	x.write.rv = accessor.GetResourceVersion()
-}
-
 // Replace implements cache.Store.
 func (x *Indexer) Replace(list []any, resourceVersion string) error {
 	listed := make(map[string]struct{}, len(list))
@@ -92,17 +94,22 @@ func (x *Indexer) Replace(list []any, resourceVersion string) error {
 		listed[change.Key] = struct{}{}
 		update.Changes = append(update.Changes, change)
 	}
-	for _, key := range x.Known().ListKeys() {
+	x.write.Lock()
+	defer x.write.Unlock()
+	for _, key := range x.knownKeysLocked() {
 		if _, ok := listed[key]; !ok {
 			update.Changes = append(update.Changes, Change{Key: key})
 		}
 	}
-	_, err := x.Apply(update)
+	_, err := x.updateLocked(update)
 	return err
 }
 
-// Bookmark implements cache.Store.
+// Bookmark implements cache.Store. Before Load it does nothing.
 func (x *Indexer) Bookmark(rv string) {
-	// Without changes Apply cannot fail.
-	_, _ = x.Apply(Update{RV: rv})
+	x.write.Lock()
+	defer x.write.Unlock()
+	if _, err := x.updateLocked(Update{RV: rv}); err == nil {
+		x.setVersion(rv)
+	}
 }

@@ -85,7 +85,7 @@ func New(lw cache.ListerWatcher, example runtime.Object, o Options) cache.Shared
 		mutations: cache.NewCacheMutationDetector(fmt.Sprintf("%T", example)),
 		synced:    make(chan struct{}),
 		indexer: indexer.New(indexer.Options{
-			Indexers: o.Indexers, IndexVersions: o.IndexVersions, Clock: o.Clock, Logger: o.Logger,
+			Indexers: o.Indexers, IndexVersions: o.IndexVersions, Logger: o.Logger,
 		}),
 	}
 	i.lifecycle.resyncCheckPeriod = o.ResyncPeriod
