@@ -30,37 +30,34 @@ import (
 func TestInformer_Contradictions(t *testing.T) {
 	for _, test := range []struct {
 		name   string
-		tamper store.Batch
-		change func(w *world)
-	}{{
-		name:   "added, but held",
-		tamper: store.Batch{Header: &store.Header{RV: "1", Complete: true}},
-		change: func(*world) {},
-	}, {
-		name:   "modified, but not held",
-		tamper: store.Batch{Ops: []store.Op{{Key: "default/a"}}},
-		change: func(w *world) { w.update("a", "new") },
-	}, {
-		name:   "deleted, but not held",
-		tamper: store.Batch{Ops: []store.Op{{Key: "default/a"}}},
-		change: func(w *world) { w.delete("a") },
-	}} {
+		tamper func(w *world)
+	}{
+		{"added, but held", func(w *world) { w.pretend("1") }},
+		{"added, but another is held", func(w *world) {
+			w.delete("a")
+			w.pretend(w.server.ResourceVersion())
+			w.create("a")
+		}},
+		{"modified, but another is held", func(w *world) {
+			w.delete("a")
+			w.create("a")
+			w.pretend(w.server.ResourceVersion())
+			w.update("a", "new")
+		}},
+		{"modified, but not held", func(w *world) {
+			w.pretend(w.server.ResourceVersion(), store.Op{Key: "default/a"})
+			w.update("a", "new")
+		}},
+		{"deleted, but not held", func(w *world) {
+			w.pretend(w.server.ResourceVersion(), store.Op{Key: "default/a"})
+			w.delete("a")
+		}},
+	} {
 		t.Run(test.name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
 				w.create("a", "b")
 				w.start().synced().kill()
-				fingerprint := w.contents().Header.Fingerprint
-				if h := test.tamper.Header; h != nil {
-					h.Fingerprint = fingerprint
-				}
-				c, err := w.memory.Open().Collection(withForm(identity))
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := c.Apply(test.tamper); err != nil {
-					t.Fatal(err)
-				}
-				test.change(w)
+				test.tamper(w)
 				p := w.start().synced()
 				p.converged()
 				if s := p.status(); p.lists() != 1 || !strings.Contains(s.ListReason, "contradict") {
@@ -69,6 +66,20 @@ func TestInformer_Contradictions(t *testing.T) {
 				p.stop()
 			})
 		})
+	}
+}
+
+// pretend makes the store say that it is at version rv, and changes objects in it.
+func (w *world) pretend(rv string, ops ...store.Op) {
+	w.t.Helper()
+	header := *w.contents().Header
+	header.RV = rv
+	c, err := w.memory.Open().Collection(withForm(identity))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if err := c.Apply(store.Batch{Header: &header, Ops: ops}); err != nil {
+		w.t.Fatal(err)
 	}
 }
 

@@ -95,49 +95,43 @@ func keyOf(obj any) string {
 	return key
 }
 
-// contradiction checks watch events against the stored copy that was resumed
-// from. After a list the state is the server's own.
+// contradiction checks that watch events go on from the stored copy that was
+// resumed from: what is added must not be held, and what is changed or deleted
+// must be, under the same UID. After a list the state is the server's own.
 func (i *sharedIndexInformer) contradiction(deltas []fifo.Delta) error {
 	if i.delivery.listed {
 		return nil
 	}
-	present := map[string]types.UID{}
+	present := map[string]types.UID{} // after the deltas so far
 	for _, d := range deltas {
-		uid, held := present[d.Key]
-		if !held {
-			uid, held = i.heldUID(d.Key)
+		uid, known := present[d.Key]
+		if !known {
+			uid = i.heldUID(d.Key)
 		}
-		held = held && uid != gone
 		switch {
-		case d.Type == cache.Added && held && uid == uidOf(d.Object):
+		case d.Type == cache.Sync:
+			continue
+		case d.Type == cache.Added && uid != "":
 			return fmt.Errorf("%w: %s was added, but is there already", errContradiction, d.Key)
-		case (d.Type == cache.Updated || d.Type == cache.Deleted) && !held:
+		case d.Type != cache.Added && uid != uidOf(d.Object):
 			return fmt.Errorf("%w: %s was changed or deleted, but is not there", errContradiction, d.Key)
 		}
 		present[d.Key] = uidOf(d.Object)
 		if d.Type == cache.Deleted {
-			present[d.Key] = gone
+			present[d.Key] = ""
 		}
 	}
 	return nil
 }
 
-// gone stands for the UID of an object that a batch has deleted.
-const gone types.UID = "\x00gone"
-
-func (i *sharedIndexInformer) heldUID(key string) (types.UID, bool) {
-	// GetByKey in memory residency has no error.
-	old, exists, _ := i.indexer.GetByKey(key)
-	return uidOf(old), exists
+// heldUID returns the UID of the object that is stored under key, or "" if none is.
+func (i *sharedIndexInformer) heldUID(key string) types.UID {
+	// GetByKey in memory residency has no error, and meta has none for nil.
+	old, _, _ := i.indexer.GetByKey(key)
+	return uidOf(old)
 }
 
 func uidOf(obj any) types.UID {
-	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		obj = tombstone.Obj
-	}
-	if obj == nil {
-		return ""
-	}
 	accessor, err := meta.Accessor(obj)
 	if err != nil {
 		return ""
