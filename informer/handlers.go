@@ -38,7 +38,9 @@ func (i *sharedIndexInformer) AddEventHandlerWithOptions(handler cache.ResourceE
 }
 
 // join gives a handler the state as it is and all that follows. Before the
-// replay the state is not shown yet, and the replay will reach the handler.
+// replay the state is not shown yet, and the replay will reach the handler. Only
+// when all of the state is queued may its tracker learn that upstream has synced:
+// it would count nothing as everything.
 func (i *sharedIndexInformer) join(l *listener) {
 	i.delivery.Lock()
 	defer i.delivery.Unlock()

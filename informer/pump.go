@@ -237,7 +237,14 @@ func versionOf(obj any) string {
 }
 
 // caughtUp shows the state to the handlers, the first time, and notes whether it
-// is confirmed.
+// is confirmed. It guarantees, under the delivery lock, so that no change and no
+// handler comes in between:
+//
+//   - departed objects come before what exists, so that a name that was taken
+//     again ends as present;
+//   - every handler is given exactly one OnAdd for each object, and all that
+//     follows;
+//   - nobody sees HasSynced before all of that is queued.
 func (i *sharedIndexInformer) caughtUp(ctx context.Context, mark fifo.CaughtUp) {
 	i.delivery.confirmed = i.delivery.confirmed || mark.Confirmed
 	if i.delivery.replayed {

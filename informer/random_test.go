@@ -222,10 +222,10 @@ func (c *chaos) moment() time.Duration {
 
 func (c *chaos) restore(backup *apitest.Snapshot) {
 	c.note("server: restored to %s", backup.ResourceVersion())
+	c.frozen.Store(true)
 	c.server.Restore(backup)
 	limit := number(backup.ResourceVersion())
 	maps.DeleteFunc(c.history, func(rv string, _ map[string]string) bool { return number(rv) > limit })
-	c.frozen.Store(true)
 }
 
 func number(rv string) uint64 {
