@@ -45,11 +45,14 @@ func New(example runtime.Object) (*Codec, error) {
 // under another fingerprint may lack fields and must not be served.
 func (c *Codec) Fingerprint() string { return c.fingerprint }
 
-// Encode returns the sealed record of obj, which it does not retain or change.
-// Objects that are equal give equal bytes. It returns an error wrapping
-// ErrWrongType if obj is nil or not of the codec's Go type, and ErrUnencodable
-// if its payload cannot hold it; a panic in the type's own marshal code is such
-// an error.
+// Encode returns the sealed record of obj, which it does not retain. Objects
+// that are equal give equal bytes. It returns an error wrapping ErrWrongType if
+// obj is nil or not of the codec's Go type, and ErrUnencodable if its payload
+// cannot hold it; a panic in the type's own marshal code is such an error.
+//
+// Encode an object before other goroutines can see it. The content stays as it
+// is, but the marshal code of a type may cache something in it:
+// resource.Quantity does, for spellings that it has to normalise, like 0.5Gi.
 func (c *Codec) Encode(obj runtime.Object) (record []byte, err error) {
 	if typ := reflect.TypeOf(obj); typ != c.typ {
 		return nil, fmt.Errorf("%w: got %v, this codec is for %v", ErrWrongType, typ, c.typ)

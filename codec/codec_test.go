@@ -94,10 +94,14 @@ func testUnstructured() *unstructured.Unstructured {
 }
 
 func testMetadata() *metav1.PartialObjectMetadata {
-	return &metav1.PartialObjectMetadata{
+	at := metav1.Time{Time: time.Unix(1700000001, 0)}
+	obj := &metav1.PartialObjectMetadata{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "example.com/v1", Kind: "Widget"},
 		ObjectMeta: testPod().ObjectMeta,
 	}
+	obj.DeletionTimestamp = &at
+	obj.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m", Time: &at, FieldsV1: metav1.NewFieldsV1("{}")}}
+	return obj
 }
 
 // examples has one object per payload kind.
@@ -174,6 +178,13 @@ func TestCodec_Decode_RejectsForeignRecords(t *testing.T) {
 				t.Errorf("%v record decoded as %v: %v", from, to, err)
 			}
 		}
+	}
+	// The same type under another payload kind, as after a type has moved into
+	// client-go's scheme.
+	c := mustNew(t, &corev1.ConfigMap{})
+	other := &Codec{typ: c.typ, id: c.id, payload: jsonPayload{}}
+	if _, err := c.Decode(underEnvelope(other, nil)); !errors.Is(err, store.ErrCorrupt) {
+		t.Errorf("JSON decoded as protobuf: %v", err)
 	}
 	// Same payload kind, and protobuf that both types would accept.
 	record := mustEncode(t, mustNew(t, &corev1.ConfigMap{}), &corev1.ConfigMap{})

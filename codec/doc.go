@@ -42,7 +42,7 @@
 //     and in every time zone. A reconcile may compare records instead of objects.
 //   - Decode never panics, whatever the bytes. It returns an object only if the
 //     checksum holds and the record was written for this payload and Go type.
-//   - Neither direction keeps or shares memory with its argument.
+//   - Neither direction keeps its argument or shares memory with it.
 //
 // That a record was written by the same structure of the Go type (an older
 // binary drops fields that it does not know) is not visible in the record. It is

@@ -136,6 +136,14 @@ func TestReadEnvelope_ChecksStructure(t *testing.T) {
 	}
 }
 
+// Decode does not read the end of the envelope, so the count must tell.
+func TestOpenRecord_CountsFields(t *testing.T) {
+	record := sealedEnvelope(t, fixInts([]any{int8(formatVersion), int8(1), int8(0), []byte{1, 2, 3, 4}, "v1", "Pod"})...)
+	if _, _, _, err := openRecord(record); !errors.Is(err, store.ErrCorrupt) {
+		t.Errorf("got %v, want ErrCorrupt", err)
+	}
+}
+
 // fixInts makes the library write small numbers in one byte.
 func fixInts(fields []any) []any {
 	out := append([]any(nil), fields...)

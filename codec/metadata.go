@@ -94,6 +94,7 @@ func (stored *storedMetadata) restore() metav1.PartialObjectMetadata {
 	return stored.Object
 }
 
+// restoreFields keeps apart no FieldsV1, one without content, and an empty one.
 func restoreFields(present bool, raw []byte) *metav1.FieldsV1 {
 	if !present {
 		return nil

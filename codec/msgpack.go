@@ -24,7 +24,7 @@ const (
 )
 
 // reader reads msgpack from a slice without copying. It trusts no length: one
-// that the remaining bytes cannot satisfy is an error, so nothing is ever
+// that exceeds the remaining bytes is an error, so nothing large is ever
 // allocated for elements that are not there. After a failure it stays failed
 // and returns zero values, so callers check err once.
 //
@@ -37,7 +37,7 @@ type reader struct {
 }
 
 // next consumes the head of the next value: its class, its first byte and the n
-// of its class, which the remaining bytes are known to allow.
+// of its class, which is at most the number of remaining bytes.
 func (r *reader) next() (c class, code byte, n int) {
 	if len(r.data) == 0 {
 		return r.fail()
@@ -52,11 +52,7 @@ func (r *reader) next() (c class, code byte, n int) {
 		n = bigEndian(r.data[:lengthSize])
 		r.data = r.data[lengthSize:]
 	}
-	need := n
-	if c == classMap {
-		need = 2 * n
-	}
-	if c == classInvalid || need > len(r.data) {
+	if c == classInvalid || n > len(r.data) {
 		return r.fail()
 	}
 	return c, code, n

@@ -20,6 +20,7 @@ type rawFinder struct {
 	reach map[reflect.Type]bool
 }
 
+// newRawFinder returns nil if obj's type cannot hold a RawExtension.
 func newRawFinder(obj runtime.Object) *rawFinder {
 	f := &rawFinder{reach: map[reflect.Type]bool{}}
 	if !f.reaches(reflect.TypeOf(obj)) {
@@ -55,6 +56,8 @@ func (f *rawFinder) holdsObject(obj runtime.Object) bool {
 	return f != nil && f.search(reflect.ValueOf(obj))
 }
 
+// search is holdsObject for any value below the root. It follows only types
+// that can lead to a RawExtension.
 func (f *rawFinder) search(v reflect.Value) bool {
 	if !f.reach[v.Type()] {
 		return false

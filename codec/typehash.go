@@ -6,8 +6,8 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"hash"
 	"hash/fnv"
+	"io"
 	"reflect"
 )
 
@@ -32,38 +32,48 @@ func typeName(t reflect.Type) string { return t.PkgPath() + "." + t.Name() }
 // are left out, because no payload writes them; a change of, say, time.Time's
 // inner fields is not a reason to list again.
 func hashType(typ reflect.Type) string {
-	w := typeHasher{hash: sha256.New(), seen: map[reflect.Type]int{}}
-	w.write(typ)
-	return hex.EncodeToString(w.hash.Sum(nil)[:16])
+	h := sha256.New()
+	describeType(h, typ)
+	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// typeHasher writes types as text. A named type is spelled out where it first
+// describeType writes the text that hashType hashes. Writing to out must not
+// fail.
+func describeType(out io.Writer, typ reflect.Type) {
+	w := typeWriter{out: out, seen: map[reflect.Type]int{}}
+	w.write(typ)
+}
+
+// typeWriter writes types as text. A named type is spelled out where it first
 // appears and referred to by its number from then on, which ends recursion and
 // does not depend on anything but the order of fields.
-type typeHasher struct {
-	hash hash.Hash
+type typeWriter struct {
+	out  io.Writer
 	seen map[reflect.Type]int
 }
 
-func (w *typeHasher) write(t reflect.Type) {
+// write writes t, or a reference to it.
+func (w *typeWriter) write(t reflect.Type) {
 	if t.Name() != "" && t.PkgPath() != "" {
 		if n, ok := w.seen[t]; ok {
-			fmt.Fprintf(w.hash, "#%d;", n)
+			fmt.Fprintf(w.out, "#%d;", n)
 			return
 		}
 		w.seen[t] = len(w.seen)
-		fmt.Fprintf(w.hash, "type %q %s ", typeName(t), customMethods(t))
+		fmt.Fprintf(w.out, "type %q %s ", typeName(t), customMethods(t))
 	}
 	w.writeStructure(t)
 }
 
-func (w *typeHasher) writeStructure(t reflect.Type) {
-	fmt.Fprintf(w.hash, "%v ", t.Kind())
+// writeStructure writes what t is made of. Basic types, interfaces and what no
+// payload can encode are told apart by their kind and name alone.
+func (w *typeWriter) writeStructure(t reflect.Type) {
+	fmt.Fprintf(w.out, "%v ", t.Kind())
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Slice:
 		w.write(t.Elem())
 	case reflect.Array:
-		fmt.Fprintf(w.hash, "%d ", t.Len())
+		fmt.Fprintf(w.out, "%d ", t.Len())
 		w.write(t.Elem())
 	case reflect.Map:
 		w.write(t.Key())
@@ -74,19 +84,20 @@ func (w *typeHasher) writeStructure(t reflect.Type) {
 }
 
 // writeFields includes embedded unexported structs: JSON promotes their fields.
-func (w *typeHasher) writeFields(t reflect.Type) {
-	fmt.Fprint(w.hash, "{")
+func (w *typeWriter) writeFields(t reflect.Type) {
+	fmt.Fprint(w.out, "{")
 	for i := range t.NumField() {
 		field := t.Field(i)
 		if !field.IsExported() && !field.Anonymous {
 			continue
 		}
-		fmt.Fprintf(w.hash, "%s %v %q ", field.Name, field.Anonymous, field.Tag)
+		fmt.Fprintf(w.out, "%s %v %q ", field.Name, field.Anonymous, field.Tag)
 		w.write(field.Type)
 	}
-	fmt.Fprint(w.hash, "}")
+	fmt.Fprint(w.out, "}")
 }
 
+// marshalInterfaces are the ways in which payloads ask a type to encode itself.
 var marshalInterfaces = []reflect.Type{
 	reflect.TypeFor[json.Marshaler](),
 	reflect.TypeFor[json.Unmarshaler](),
@@ -95,8 +106,8 @@ var marshalInterfaces = []reflect.Type{
 	reflect.TypeFor[protoMessage](),
 }
 
-// customMethods names the ways in which a type takes its encoding into its own
-// hands.
+// customMethods returns a letter for each of marshalInterfaces that t or its
+// pointer implements: then the fields do not decide alone.
 func customMethods(t reflect.Type) string {
 	custom := ""
 	for i, iface := range marshalInterfaces {

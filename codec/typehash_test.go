@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// structOf returns the hash of a struct with one field next to a fixed one.
+// hashOfField returns the hash of a struct with fields next to a fixed one.
 func hashOfField(fields ...reflect.StructField) string {
 	fixed := reflect.StructField{Name: "Fixed", Type: reflect.TypeFor[string]()}
 	return hashType(reflect.StructOf(append(fields, fixed)))
@@ -56,15 +56,22 @@ func TestHashType_SeesChangesOfStructure(t *testing.T) {
 	}
 }
 
-// The same name and fields, with and without a say of its own in its encoding.
-func TestHashType_SeesCustomMarshalling(t *testing.T) {
-	type inner struct{ Raw []byte }
-	plain := hashType(reflect.TypeFor[inner]())
-	if custom := hashType(reflect.TypeFor[jsonValue]()); custom == plain {
-		t.Error("different types have the same hash")
-	}
-	if got := customMethods(reflect.TypeFor[jsonValue]()); got == customMethods(reflect.TypeFor[inner]()) {
-		t.Errorf("JSON methods do not show: %q", got)
+// The text shows what the hash covers: custom marshalling (ab) and references
+// to types that were spelled out before.
+func TestDescribeType(t *testing.T) {
+	const path = `"github.com/warmcache/warmcache/codec.`
+	for typ, want := range map[reflect.Type]string{
+		reflect.TypeFor[*jsonValue](): `ptr type ` + path + `jsonValue" ab struct {Raw false "" slice uint8 }`,
+		reflect.TypeFor[mutual](): `type ` + path + `mutual"  struct {Back false "json:\"back\"" ptr ` +
+			`type ` + path + `recursive"  struct {Self false "json:\"self\"" ptr #1;` +
+			`Items false "json:\"items\"" slice #1;Props false "json:\"props\"" map string ptr #1;` +
+			`Other false "json:\"other\"" #0;}}`,
+	} {
+		var got strings.Builder
+		describeType(&got, typ)
+		if got.String() != want {
+			t.Errorf("%v:\n got %s\nwant %s", typ, got.String(), want)
+		}
 	}
 }
 

@@ -25,6 +25,8 @@ func (r *request) deleteOptions() (*metav1.DeleteOptions, error) {
 	return opts, nil
 }
 
+// delete answers with a Status that has the UID of what was deleted, as a real
+// server does for kinds that it does not return themselves.
 func (s *Server) delete(w *response) error {
 	opts, err := w.deleteOptions()
 	if err != nil {
@@ -55,6 +57,7 @@ func (s *Server) delete(w *response) error {
 	return nil
 }
 
+// deleteObject deletes what key has now, if the preconditions hold.
 func (s *Server) deleteObject(t *table, key string, pre *metav1.Preconditions) (*record, error) {
 	name := key[strings.LastIndexByte(key, '/')+1:]
 	return s.storage.write(t, key, func(cur *record) (runtime.Object, error) {

@@ -28,6 +28,8 @@ func (s *Server) serveDiscovery(w *response) error {
 	switch {
 	case len(parts) == 1:
 		return s.serveRoot(w, parts[0])
+	case len(parts) == 2 && parts[0] == "openapi" && parts[1] == "v3":
+		return w.document(s.openAPIIndex())
 	case len(parts) == 2 && parts[0] == "api":
 		return s.serveResources(w, schema.GroupVersion{Version: parts[1]})
 	case len(parts) == 2 && parts[0] == "apis":

@@ -48,13 +48,17 @@ func (h *history) add(c *change) {
 	}
 }
 
+// newest is the version of the latest change that is not forgotten, or 0.
+func (h *history) newest() uint64 {
+	if n := len(h.changes); n > 0 {
+		return h.changes[n-1].rv
+	}
+	return 0
+}
+
 // forget drops everything up to rv, as a watch cache does when it starts anew.
 func (h *history) forget(rv uint64) {
-	if n := len(h.changes); n > 0 {
-		h.lost = h.changes[n-1].rv
-	}
-	// A restored server goes on from a version before its newest changes.
-	h.lost = min(h.lost, rv)
+	h.lost = max(h.lost, h.newest())
 	h.changes, h.oldest = nil, rv
 }
 

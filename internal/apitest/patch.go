@@ -40,6 +40,8 @@ func (s *Server) patch(w *response) error {
 	return w.record(http.StatusOK, f, rec)
 }
 
+// patched is the object after the patch, which is applied to the JSON form
+// whatever the client speaks.
 func patched(cur *record, kind types.PatchType, patch []byte, statusOnly bool) (runtime.Object, error) {
 	before, err := cur.payload(form{})
 	if err != nil {

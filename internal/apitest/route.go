@@ -58,17 +58,18 @@ func isNamespaceSubresource(parts []string) bool {
 	return len(parts) == 3 && (parts[2] == "status" || parts[2] == "finalize")
 }
 
+// resourceVerb is the verb that authorization would see.
 func (r *request) resourceVerb() string {
 	watch := r.URL.Query().Get("watch")
 	switch r.Method {
 	case http.MethodGet:
 		switch {
+		case r.name != "":
+			return "get"
 		case watch == "true" || watch == "1":
 			return "watch"
-		case r.name == "":
-			return "list"
 		}
-		return "get"
+		return "list"
 	case http.MethodPost:
 		return "create"
 	case http.MethodPut:
@@ -107,11 +108,8 @@ func (s *Server) answer(w *response) error {
 	if w.table == nil {
 		return s.serveDiscovery(w)
 	}
-	if w.table.res.namespaced == (w.namespace == "") && w.name != "" || !w.table.res.namespaced && w.namespace != "" {
-		return errNoSuchPath()
-	}
-	if w.subresource != "" && w.subresource != "status" {
-		return errNoSuchPath()
+	if err := w.misplaced(); err != nil {
+		return err
 	}
 	switch w.verb {
 	case "list":
@@ -132,6 +130,20 @@ func (s *Server) answer(w *response) error {
 		return s.deleteCollection(w)
 	}
 	return apierrors.NewMethodNotSupported(w.gvr.GroupResource(), w.verb)
+}
+
+// misplaced refuses paths that the resource does not have.
+func (r *request) misplaced() error {
+	namespaced := r.table.res.namespaced
+	switch {
+	case r.namespace != "" && !namespaced,
+		r.name != "" && namespaced && r.namespace == "",
+		r.subresource != "" && r.subresource != "status":
+		return errNoSuchPath()
+	case r.Method != http.MethodGet && namespaced && r.namespace == "":
+		return apierrors.NewMethodNotSupported(r.gvr.GroupResource(), r.verb)
+	}
+	return nil
 }
 
 func errNoSuchPath() error {

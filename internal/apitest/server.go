@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 )
@@ -107,6 +109,9 @@ func New(opts Options) (*Server, error) {
 	for _, c := range opts.CustomResources {
 		s.Serve(c)
 	}
+	if err := s.createSystemNamespaces(); err != nil {
+		return nil, err
+	}
 	if opts.TLS {
 		var err error
 		if s.tls, s.caPEM, err = selfSigned(); err != nil {
@@ -117,6 +122,22 @@ func New(opts Options) (*Server, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// createSystemNamespaces makes what exists in every cluster. Clients tell clusters
+// apart by the UID of kube-system. (No namespace has to exist for objects to be
+// created in it.)
+func (s *Server) createSystemNamespaces() error {
+	for _, name := range []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic} {
+		ns := &corev1.Namespace{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelMetadataName: name}},
+			Status:     corev1.NamespaceStatus{Phase: corev1.NamespaceActive},
+		}
+		if err := s.Create(ns); err != nil {
+			return fmt.Errorf("apitest: create namespace %s: %w", name, err)
+		}
+	}
+	return nil
 }
 
 // Serve adds a custom resource. Its collection starts empty at the current

@@ -1,15 +1,11 @@
 package apitest
 
 import (
-	"fmt"
-	"maps"
 	"slices"
 	"sort"
-	"strconv"
 	"strings"
 	"sync"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -45,6 +41,8 @@ type table struct {
 	// generation changes when the watch cache starts anew, which ends every
 	// watch of the generations before.
 	generation int
+	// schema counts changes of the schema.
+	schema int
 }
 
 func newStorage(window int) *storage {
@@ -140,6 +138,8 @@ func (s *storage) write(t *table, key string, fn revise) (*record, error) {
 	return next, nil
 }
 
+// deleteLocked removes row i, which is cur. Deleting nothing is nothing: callers
+// that mind say so in their revise function.
 func (s *storage) deleteLocked(t *table, i int, cur *record) (*record, error) {
 	if cur == nil {
 		return nil, nil
@@ -159,11 +159,13 @@ func (s *storage) commitLocked(t *table, c *change) {
 	t.wakeLocked()
 }
 
+// wakeLocked lets every watch look at the table.
 func (t *table) wakeLocked() {
 	close(t.changed)
 	t.changed = make(chan struct{})
 }
 
+// findLocked returns where key is or belongs, and its record or nil.
 func (t *table) findLocked(key string) (int, *record) {
 	i := sort.Search(len(t.rows), func(i int) bool { return t.rows[i].key >= key })
 	if i < len(t.rows) && t.rows[i].key == key {
@@ -183,98 +185,6 @@ func sameContent(cur *record, obj runtime.Object) (bool, error) {
 		return false, err
 	}
 	return string(same.body) == string(cur.body), nil
-}
-
-// get returns the current record of key, or nil.
-func (s *storage) get(t *table, key string) *record {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	_, cur := t.findLocked(key)
-	return cur
-}
-
-// latest returns all rows, at least as new as everything written before the
-// call, and their version. It moves the watch cache, as a consistent read does.
-func (s *storage) latest(t *table) ([]*record, uint64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	t.seen = s.mu.rv
-	return slices.Clone(t.rows), t.seen
-}
-
-// cached returns all rows at the version of the watch cache.
-func (s *storage) cached(t *table) ([]*record, uint64) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return slices.Clone(t.rows), t.seen
-}
-
-// peek returns all rows and the current version without any effect.
-func (s *storage) peek(t *table) ([]*record, string) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return slices.Clone(t.rows), strconv.FormatUint(s.mu.rv, 10)
-}
-
-// reach moves the watch cache to rv, unless that is in the future, and returns
-// its version and a channel that is closed when it changes.
-func (s *storage) reach(t *table, rv uint64) (uint64, <-chan struct{}) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if t.seen < rv {
-		t.seen = s.mu.rv
-	}
-	return t.seen, t.changed
-}
-
-// at returns the rows as they were at rv, which must not be in the future.
-func (s *storage) at(t *table, rv uint64) ([]*record, error) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	rows, ok := t.log.rewind(t.rows, rv)
-	if !ok {
-		return nil, apierrors.NewResourceExpired("The resourceVersion for the provided list is too old.")
-	}
-	return slices.Clone(rows), nil
-}
-
-// window is what a watch sees when it looks at its table.
-type window struct {
-	changes []*change
-	// seen is the version for a bookmark; changes reach up to it.
-	seen    uint64
-	changed <-chan struct{}
-}
-
-// canStart returns an Expired error when the changes above rv are not all there
-// for a new watch.
-func (s *storage) canStart(t *table, rv uint64) error {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if rv < t.log.oldest {
-		return apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", rv, t.log.oldest))
-	}
-	return nil
-}
-
-// generation identifies the present watch cache. A watch reads it before
-// anything else.
-func (s *storage) generation(t *table) int {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return t.generation
-}
-
-// since returns the changes above rv, or false when the watch of the given
-// generation has to end because they are lost or the cache is a new one.
-func (s *storage) since(t *table, generation int, rv uint64) (window, bool) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	changes, ok := t.log.since(rv)
-	if !ok || generation != t.generation {
-		return window{}, false
-	}
-	return window{changes: changes, seen: t.seen, changed: t.changed}, true
 }
 
 // forget makes every version before the current one too old for watches and
@@ -309,16 +219,22 @@ func (s *storage) snapshot() *Snapshot {
 	return snap
 }
 
+// restore puts the state of snap back, with the counter. The history of the
+// versions above it belongs to a timeline that is no more.
 func (s *storage) restore(snap *Snapshot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.rv = snap.rv
-	rows := maps.Clone(snap.rows)
 	for gvr, t := range s.mu.tables {
-		t.rows = slices.Clone(rows[gvr])
-		t.log.forget(snap.rv)
-		t.seen = snap.rv
-		t.generation++
-		t.wakeLocked()
+		t.rows = slices.Clone(snap.rows[gvr])
+		t.restartLocked(snap.rv)
 	}
+}
+
+// restartLocked is the table after its watch cache has been filled anew at rv.
+func (t *table) restartLocked(rv uint64) {
+	t.log = history{limit: t.log.limit, oldest: rv}
+	t.seen = rv
+	t.generation++
+	t.wakeLocked()
 }

@@ -4,11 +4,9 @@ import (
 	"context"
 	"math/rand/v2"
 	"net/http"
-	"strconv"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
@@ -31,10 +29,14 @@ type watcher struct {
 	start     uint64
 	deadline  time.Time
 	bookmarks bool
+	// initial is true while initial events are being sent.
+	initial bool
 	// sent and flushed count events.
 	sent, flushed int
 }
 
+// watch answers with a stream. Bad parameters are refused with an HTTP status;
+// otherwise it is 200, whatever happens.
 func (s *Server) watch(w *response) error {
 	f, err := formOf(w.request)
 	if err != nil {
@@ -52,8 +54,6 @@ func (s *Server) watch(w *response) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(w.Context())
-	defer cancel()
 	wa := &watcher{
 		server:    s,
 		w:         w,
@@ -63,10 +63,16 @@ func (s *Server) watch(w *response) error {
 		deadline:  s.opts.Clock.Now().Add(watchTimeout(opts)),
 		bookmarks: opts.AllowWatchBookmarks && !w.table.res.uncached && !w.faultOf().NoBookmarks,
 	}
+	// The client may take the response for the beginning of the watch, so what
+	// happens from now on has to be in it.
+	first, err := wa.begin(w.Context())
 	w.Header().Set("Content-Type", f.streamContentType())
 	w.WriteHeader(http.StatusOK)
 	w.flush()
-	return w.broken(wa.serve(ctx))
+	if err == nil {
+		err = wa.serve(w.Context(), first)
+	}
+	return w.broken(wa.sendError(err))
 }
 
 // watchTimeout is what the client asks for, or 30 to 60 minutes.
@@ -77,88 +83,95 @@ func watchTimeout(opts *internalversion.ListOptions) time.Duration {
 	return time.Duration(float64(30*time.Minute) * (1 + rand.Float64()))
 }
 
-// serve runs until the stream ends. Once a watch has begun, what is wrong with
-// it is told as an ERROR event, not as an HTTP status.
-func (wa *watcher) serve(ctx context.Context) error {
-	err := wa.begin(ctx)
-	if status, ok := err.(apierrors.APIStatus); ok {
-		known := status.Status()
-		return wa.frames.object(watch.Error, &known)
+// initialEvents are sent before anything else.
+type initialEvents struct {
+	rows []*record
+	rv   uint64
+	// end asks for a bookmark after them.
+	end bool
+}
+
+// begin takes the state to start from, or sets the version to go on from.
+func (wa *watcher) begin(ctx context.Context) (*initialEvents, error) {
+	s, t, opts := wa.server, wa.w.table, wa.scope.opts
+	wa.generation = s.storage.generation(t)
+	first := &initialEvents{}
+	switch wanted := opts.SendInitialEvents; {
+	case wanted != nil && *wanted && opts.ResourceVersion == "":
+		first.rows, first.rv = s.storage.latest(t)
+		first.end = opts.AllowWatchBookmarks
+	case wanted != nil && *wanted:
+		if err := s.waitFor(ctx, t, wa.cursor); err != nil {
+			return nil, err
+		}
+		first.rows, first.rv = s.storage.cached(t)
+		first.end = opts.AllowWatchBookmarks
+	case wanted == nil && wa.cursor == 0:
+		// Only without the WatchList feature, whose defaults set it to true.
+		first.rows, first.rv = s.storage.cached(t)
+	case wa.cursor == 0:
+		_, first.rv = s.storage.cached(t)
+	default:
+		newest, err := s.storage.canStart(t, wa.cursor)
+		wa.start = max(wa.cursor, newest)
+		return nil, err
 	}
-	if err != nil {
-		return err
+	wa.cursor, wa.start = first.rv, first.rv
+	return first, nil
+}
+
+// serve sends the initial events, if any, and then what happens.
+func (wa *watcher) serve(ctx context.Context, first *initialEvents) error {
+	if first != nil {
+		if err := wa.sendInitial(first); err != nil {
+			return err
+		}
 	}
 	return wa.follow(ctx)
 }
 
-// begin sends the initial events, if any, and sets where to go on from.
-func (wa *watcher) begin(ctx context.Context) error {
-	s, t, opts := wa.server, wa.w.table, wa.scope.opts
-	wa.generation = s.storage.generation(t)
-	initial := opts.SendInitialEvents != nil && *opts.SendInitialEvents
-	switch {
-	case initial && opts.ResourceVersion == "":
-		rows, current := s.storage.latest(t)
-		return wa.sendInitial(rows, current)
-	case initial:
-		if err := s.waitFor(ctx, t, wa.cursor); err != nil {
-			return err
-		}
-		rows, current := s.storage.cached(t)
-		return wa.sendInitial(rows, current)
-	case wa.cursor == 0 && opts.SendInitialEvents == nil:
-		// Only without the WatchList feature, whose defaults set it to true.
-		rows, current := s.storage.cached(t)
-		return wa.sendRows(rows, current)
-	case wa.cursor == 0:
-		_, current := s.storage.cached(t)
-		wa.cursor, wa.start = current, current
-		return nil
-	}
-	wa.start = wa.cursor
-	return s.storage.canStart(t, wa.cursor)
-}
-
-// sendInitial sends a WatchList: the rows, and if bookmarks are allowed one that
-// marks their end.
-func (wa *watcher) sendInitial(rows []*record, rv uint64) error {
-	if err := wa.sendRows(rows, rv); err != nil {
+// sendError tells an API error as an event: once a watch has been accepted, what
+// is wrong with it is not an HTTP status any more. It returns other errors.
+func (wa *watcher) sendError(err error) error {
+	known, ok := err.(apierrors.APIStatus)
+	if !ok {
 		return err
 	}
-	if !wa.scope.opts.AllowWatchBookmarks {
-		return nil
-	}
-	return wa.sendBookmark(rv, map[string]string{metav1.InitialEventsAnnotationKey: "true"})
+	status := known.Status()
+	return wa.frames.object(watch.Error, &status)
 }
 
-func (wa *watcher) sendRows(rows []*record, rv uint64) error {
-	wa.cursor, wa.start = rv, rv
-	items := 0
-	for _, row := range wa.scope.within(rows, "") {
+// sendInitial sends a state as synthetic ADDED events, in order of key.
+func (wa *watcher) sendInitial(first *initialEvents) error {
+	wa.initial = true
+	defer func() { wa.initial = false }()
+	for _, row := range wa.scope.within(first.rows, "") {
 		if !wa.scope.matches(row) {
 			continue
 		}
 		if err := wa.send(watch.Added, row); err != nil {
 			return err
 		}
-		items++
 	}
-	wa.w.entry.change(func(r *Request) { r.Items = items })
-	return nil
+	if !first.end {
+		return nil
+	}
+	return wa.sendBookmark(first.rv, map[string]string{metav1.InitialEventsAnnotationKey: "true"})
 }
 
-// follow sends changes and bookmarks as they come.
+// follow sends changes and bookmarks as they come, until the deadline, the end
+// of the watch cache's generation, or the end of the request.
+//
+// A bookmark must not overtake a change: seen is read together with the changes
+// up to it, and sent after them.
 func (wa *watcher) follow(ctx context.Context) error {
 	c := wa.server.opts.Clock
 	bookmark := wa.nextBookmark(c.Now())
-	for caughtUp := false; ctx.Err() == nil; caughtUp = true {
+	for ctx.Err() == nil {
 		wa.server.faults.holdWatch(ctx, wa.w.entry)
 		seen, changed, err := wa.sendChanges()
 		if err != nil || changed == nil {
 			return err
-		}
-		if !caughtUp {
-			wa.start = max(wa.start, wa.cursor)
 		}
 		now := c.Now()
 		if !bookmark.IsZero() && !now.Before(bookmark) {
@@ -182,50 +195,6 @@ func (wa *watcher) until(now, bookmark time.Time) time.Duration {
 		bookmark = wa.deadline
 	}
 	return bookmark.Sub(now)
-}
-
-// nextBookmark is when to send one: after an interval, and once shortly before
-// the deadline, so that a client which renews its watch starts at a recent
-// version. Zero means never.
-func (wa *watcher) nextBookmark(now time.Time) time.Time {
-	if !wa.bookmarks {
-		return time.Time{}
-	}
-	next := now.Add(wa.server.opts.BookmarkInterval)
-	if last := wa.deadline.Add(-wa.server.opts.BookmarkLead); last.Before(next) {
-		next = last
-	}
-	if !next.After(now) {
-		return time.Time{}
-	}
-	return next
-}
-
-// maybeBookmark sends a bookmark unless it would tell nothing that the client
-// did not know when it began to watch.
-func (wa *watcher) maybeBookmark(seen uint64) error {
-	if seen <= wa.start {
-		return nil
-	}
-	return wa.sendBookmark(seen, nil)
-}
-
-func (wa *watcher) sendBookmark(rv uint64, annotations map[string]string) error {
-	obj, err := wa.frames.blank(wa.w.table.res)
-	if err != nil {
-		return err
-	}
-	accessor, err := meta.Accessor(obj)
-	if err != nil {
-		return err
-	}
-	accessor.SetResourceVersion(strconv.FormatUint(rv, 10))
-	accessor.SetAnnotations(annotations)
-	if err := wa.frames.object(watch.Bookmark, obj); err != nil {
-		return err
-	}
-	wa.count(func(r *Request) { r.Bookmarks++ })
-	return nil
 }
 
 // sendChanges sends what has happened since the cursor. It returns no channel
@@ -268,24 +237,30 @@ func (wa *watcher) send(event watch.EventType, rec *record) error {
 	if err := wa.frames.record(event, rec); err != nil {
 		return err
 	}
-	wa.count(func(*Request) {})
+	wa.count(event)
 	return nil
 }
 
 // count logs an event, and cuts the stream if it was the last that a fault lets
 // through.
-func (wa *watcher) count(also func(*Request)) {
+func (wa *watcher) count(event watch.EventType) {
 	wa.sent++
 	wa.w.entry.change(func(r *Request) {
 		r.Events++
-		also(r)
+		switch {
+		case event == watch.Bookmark:
+			r.Bookmarks++
+		case wa.initial:
+			r.Items++
+		}
 	})
 	if wa.sent == wa.w.faultOf().DropAfterEvents {
 		wa.w.cut()
 	}
 }
 
-// flush sends what is buffered if there is anything.
+// flush sends what is buffered, if there is anything: once for all changes that
+// were found together, because a flush costs more than an event.
 func (wa *watcher) flush() {
 	if wa.sent > wa.flushed {
 		wa.flushed = wa.sent

@@ -14,12 +14,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
 // maxBody is more than kube-apiserver accepts, which is 3 MiB.
 const maxBody = 8 << 20
 
+// get answers from the latest state. A version in the query is one to wait for,
+// never an older one to go back to.
 func (s *Server) get(w *response) error {
 	f, err := formOf(w.request)
 	if err != nil {
@@ -81,6 +84,8 @@ func decodeObject(res *resource, body []byte) (runtime.Object, error) {
 	return obj, nil
 }
 
+// create answers a POST. As in every write, what the client gets back is what is
+// stored, in the form that it asked for.
 func (s *Server) create(w *response) error {
 	f, err := formOf(w.request)
 	if err != nil {
@@ -114,6 +119,8 @@ func (s *Server) createObject(t *table, obj runtime.Object, namespace string) (*
 	})
 }
 
+// prepareCreate sets what only the server decides, and refuses objects that
+// claim to be stored already.
 func (s *Server) prepareCreate(res *resource, obj metav1.Object, namespace string) error {
 	if obj.GetResourceVersion() != "" {
 		return apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
@@ -125,7 +132,9 @@ func (s *Server) prepareCreate(res *resource, obj metav1.Object, namespace strin
 		obj.SetName(obj.GetGenerateName() + rand.String(5))
 	}
 	if obj.GetName() == "" {
-		return apierrors.NewInvalid(res.gvk.GroupKind(), "", nil)
+		return apierrors.NewInvalid(res.gvk.GroupKind(), "", field.ErrorList{
+			field.Required(field.NewPath("metadata", "name"), "name or generateName is required"),
+		})
 	}
 	obj.SetUID(uuid.NewUUID())
 	obj.SetCreationTimestamp(metav1.NewTime(s.opts.Clock.Now()).Rfc3339Copy())
@@ -147,6 +156,7 @@ func fitNamespace(res *resource, obj metav1.Object, namespace string) error {
 	return nil
 }
 
+// update answers a PUT of an object or of its status.
 func (s *Server) update(w *response) error {
 	f, err := formOf(w.request)
 	if err != nil {

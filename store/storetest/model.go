@@ -141,6 +141,11 @@ func (g *Generator) Batch() store.Batch {
 	for range g.rand.IntN(8) {
 		b.Ops = append(b.Ops, g.op())
 	}
+	if g.rand.IntN(10) == 0 {
+		// Only removals: an entry to add needs an object to be there.
+		change := store.IndexChange{Name: g.pick(g.indices), Remove: g.values}
+		b.Index = []store.IndexOp{{Key: g.pick(g.keys), Changes: []store.IndexChange{change}}}
+	}
 	for range g.rand.IntN(3) {
 		b.Departed = append(b.Departed, store.DepartedOp{
 			Key: g.pick(g.keys), UID: g.uid(), Remove: g.rand.IntN(2) == 0, Attempts: g.rand.IntN(4),

@@ -18,6 +18,7 @@ var batchTests = []conformanceTest{
 	{"Apply/Clear", testClear},
 	{"Apply/ClearKeepsGivenHeader", testClearKeepsGivenHeader},
 	{"Apply/DropIndices", testDropIndices},
+	{"Apply/Index", testIndexOnly},
 	{"Apply/ClearAndDropComeBeforeOps", testClearComesFirst},
 	{"Apply/IndexChangesAreIdempotent", testIndexIdempotent},
 	{"Apply/Invalid", testInvalidBatch},
@@ -166,6 +167,30 @@ func testDropIndices(s *suite) {
 	})
 }
 
+// testIndexOnly rebuilds an index without touching objects.
+func testIndexOnly(s *suite) {
+	c := s.filled()
+	rebuild := func(value string) store.Batch {
+		return store.Batch{
+			DropIndices: []string{"node"},
+			Index: []store.IndexOp{
+				{Key: "a", Changes: []store.IndexChange{byNode("", value)}},
+				{Key: "b", Changes: []store.IndexChange{byNode("", value)}},
+			},
+		}
+	}
+	s.apply(c, rebuild("n8"), rebuild("n9"))
+	s.settled(c, func() {
+		s.wantNodes(c, "n9: a b")
+		s.wantObjects(c, "a", "1", "b", "2")
+	})
+	s.apply(c, store.Batch{Index: []store.IndexOp{{Key: "a", Changes: []store.IndexChange{byNode("n9", "")}}}})
+	s.settled(c, func() { s.wantNodes(c, "n9: b") })
+	if err := c.Apply(store.Batch{Index: []store.IndexOp{{}}}); !errors.Is(err, store.ErrInvalidBatch) {
+		s.Errorf("empty key: got %v, want ErrInvalidBatch", err)
+	}
+}
+
 func testClearComesFirst(s *suite) {
 	c := s.filled()
 	s.apply(c, store.Batch{Clear: true, Ops: []store.Op{Put("c", "3", byNode("", "n3"))}})
@@ -222,6 +247,8 @@ func testInvalidBatch(s *suite) {
 	s.settled(c, func() { s.wantObjects(c, widest.Key, "1") })
 }
 
+// testHeader has every field set, and a time that is neither in UTC nor without
+// a fraction.
 func testHeader(s *suite) {
 	c := s.collection()
 	err := c.View(func(tx store.Tx) error {
@@ -232,7 +259,7 @@ func testHeader(s *suite) {
 		s.Fatalf("header of a collection never written: got %v, want ErrNotFound", err)
 	}
 	header := store.Header{
-		RV: "12", Complete: true, Fingerprint: "f", Cluster: "c", NoBookmarks: true,
+		RV: "12", Complete: true, Fingerprint: "f", Cluster: "c", Schema: "s", NoBookmarks: true,
 		Indices: map[string]string{"node": "fp", "owner": ""},
 		Contact: time.Date(2026, 1, 2, 3, 4, 5, 678, time.FixedZone("x", 3600)),
 	}
@@ -285,6 +312,8 @@ func testDepartOverwrite(s *suite) {
 	})
 }
 
+// testDepartBeforeCommit deletes an object that was never in the file: the
+// departed record has to come from memory.
 func testDepartBeforeCommit(s *suite) {
 	c := s.collection()
 	s.apply(c, ops(Put("a", "1")), ops(store.Op{Key: "a", Depart: "uid-1"}))
@@ -294,6 +323,8 @@ func testDepartBeforeCommit(s *suite) {
 	})
 }
 
+// testDepartWithinBatch departs two generations of a key in one batch; each op
+// has to see what the one before it wrote.
 func testDepartWithinBatch(s *suite) {
 	c := s.collection()
 	s.apply(c, ops(Put("a", "1")))
@@ -332,6 +363,7 @@ func testDepartReplaces(s *suite) {
 	s.settled(c, func() { s.wantDeparted(c, departed{"a", "uid-1", "2", 0}) })
 }
 
+// testDepartAfterClear finds nothing to keep, although the file still has it.
 func testDepartAfterClear(s *suite) {
 	c := s.filled()
 	s.apply(c, store.Batch{Clear: true, Ops: []store.Op{{Key: "a", Depart: "uid-1"}}})

@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 
 	"github.com/google/go-cmp/cmp"
@@ -98,9 +99,19 @@ func testInUse(s *suite) {
 }
 
 func testInvalidIdentity(s *suite) {
-	if _, err := s.open().Collection(store.Identity{Version: "v1"}); !errors.Is(err, store.ErrInvalidIdentity) {
-		s.Errorf("got %v, want ErrInvalidIdentity", err)
+	opened := s.open()
+	tooLong := Pods()
+	tooLong.LabelSelector = strings.Repeat("x", store.MaxIdentityLength)
+	for name, id := range map[string]store.Identity{"incomplete": {Version: "v1"}, "too long": tooLong} {
+		if _, err := opened.Collection(id); !errors.Is(err, store.ErrInvalidIdentity) {
+			s.Errorf("%s: got %v, want ErrInvalidIdentity", name, err)
+		}
 	}
+	longest := Pods()
+	longest.LabelSelector = strings.Repeat("x", store.MaxIdentityLength-100)
+	c := s.collectionIn(opened, longest)
+	s.apply(c, ops(Put("a", "1", byNode("", "n1"))))
+	s.settled(c, func() { s.wantNodes(c, "n1: a") })
 }
 
 func testSeparateCollections(s *suite) {

@@ -99,6 +99,8 @@ func (s *memoryStore) Collection(id store.Identity) (store.Collection, error) {
 	return c, nil
 }
 
+// Informers leaves out collections that were opened and never written, which a
+// file would not have either.
 func (s *memoryStore) Informers() ([]store.Info, error) {
 	s.engine.mu.Lock()
 	defer s.engine.mu.Unlock()
@@ -181,6 +183,7 @@ func (c *collection) current() (*state, time.Time, error) {
 	return content.state, content.written, nil
 }
 
+// View runs on the state that is current when it begins, and holds no lock.
 func (c *collection) View(fn func(store.Tx) error) error {
 	s, _, err := c.current()
 	if err != nil {
@@ -189,6 +192,8 @@ func (c *collection) View(fn func(store.Tx) error) error {
 	return fn(tx{s})
 }
 
+// Apply replaces the state as a whole, which makes the batch atomic and leaves
+// running Views alone.
 func (c *collection) Apply(b store.Batch) error {
 	if err := b.Validate(); err != nil {
 		return err

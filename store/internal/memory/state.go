@@ -94,6 +94,7 @@ func (s *state) clone() *state {
 	return &next
 }
 
+// applyOp sees what earlier ops of the batch have done, as Depart requires.
 func (s *state) applyOp(op *store.Op, now time.Time) {
 	old, found := s.objects.Delete(object{key: op.Key})
 	if found {

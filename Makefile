@@ -1,0 +1,54 @@
+# Everything works on a machine with only Go and make. A C compiler adds the
+# race detector. The first `make lint` builds the linter (2 minutes), the first
+# `make e2e` builds kube-apiserver and etcd (10 minutes); both are cached.
+
+# Linters and formatters come from a module of their own, at pinned versions.
+TOOL := go tool -modfile=$(CURDIR)/tools/go.mod
+
+# The library and what is tested with it. e2e needs the real servers and has its
+# own target; tools and e2e/servers have no code of ours to test.
+MODULES := $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path './e2e/*' -not -path './tools/*' | sort))
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint vet unit race examples e2e fmt
+
+help: ## List the targets
+	@sed -n 's/^\([a-z0-9]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+
+demo: ## Restart an informer warm and compare it with client-go (ARGS="-objects 30000")
+	go run ./examples/warmrestart $(ARGS)
+
+test: lint vet unit race examples ## Lint, vet, unit tests, race detector, examples
+
+lint: ## Check style and formatting of all modules
+	@set -e; for dir in $(MODULES) e2e; do \
+		echo "golangci-lint run  # in $$dir"; (cd $$dir && $(TOOL) golangci-lint run ./...); \
+	done
+	@echo "gofumpt -l e2e/servers"; unformatted=$$($(TOOL) gofumpt -l e2e/servers); \
+		[ -z "$$unformatted" ] || { echo "run make fmt: $$unformatted"; exit 1; }
+
+vet: ## Run go vet on all modules
+	@set -e; for dir in $(MODULES) e2e; do echo "go vet  # in $$dir"; (cd $$dir && go vet ./...); done
+
+unit: ## Run all tests but those in e2e
+	@set -e; for dir in $(MODULES); do echo "go test  # in $$dir"; (cd $$dir && go test ./...); done
+
+# Long randomised tests respect -short: they have had their full run in unit.
+race: ## Run the tests again with the race detector (needs a C compiler)
+ifeq ($(shell go env CGO_ENABLED),1)
+	@set -e; for dir in $(MODULES); do echo "go test -race -short  # in $$dir"; (cd $$dir && go test -race -short ./...); done
+else
+	@echo "go test -race: left out, it needs cgo and a C compiler"
+endif
+
+examples: ## Run what the documentation shows
+	go test -run '^Example' ./...
+	go run ./examples/warmrestart -objects 2000
+
+e2e: ## Run the tests against a real kube-apiserver and etcd
+	cd e2e && go run ./cmd/buildservers
+	cd e2e && go test -timeout 30m -v ./...
+
+fmt: ## Format all modules
+	@set -e; for dir in $(MODULES) e2e; do (cd $$dir && $(TOOL) golangci-lint fmt ./...); done
+	$(TOOL) gofumpt -w e2e/servers

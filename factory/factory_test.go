@@ -1,0 +1,339 @@
+package factory
+
+import (
+	"errors"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/cache"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/warmcache/warmcache/informer"
+	"github.com/warmcache/warmcache/store"
+)
+
+func TestFactory_InformerFor_PassesEveryOption(t *testing.T) {
+	cache.ResetInformerNamesForTesting()
+	name, err := cache.NewInformerName("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, clock := newStore(), clocktesting.NewFakeClock(time.Time{})
+	logger, _ := newLog()
+	versions := map[string]string{"byNode": "1"}
+	f := New(fake.NewClientset(), db,
+		WithNamespace("web"),
+		WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector, o.FieldSelector = "b=2,a=1", "spec.nodeName=n" }),
+		WithResync(time.Minute),
+		WithTransform(func(obj any) (any, error) { return obj, nil }, "v7"),
+		WithInformerName(name),
+		WithStartPolicy(informer.Resumed),
+		WithListBelow(4096),
+		WithIndexVersions(versions),
+		WithIndexVersions(map[string]string{"byOwner": "2"}),
+		WithClock(clock),
+		WithLogger(logger),
+	)
+	defer f.Shutdown()
+	calls := record(f)
+	f.Core().V1().Pods().Informer()
+
+	got := only(t, calls)
+	o := got.options
+	wantID := store.Identity{
+		Version: "v1", Resource: "pods", Namespace: "web", LabelSelector: "a=1,b=2",
+		FieldSelector: "spec.nodeName=n", Form: store.FormTyped,
+	}
+	wantVersions := map[string]string{"byNode": "1", "byOwner": "2"}
+	switch {
+	case reflect.TypeOf(got.example) != reflect.TypeFor[*corev1.Pod]():
+		t.Errorf("example is a %T", got.example)
+	case o.Store != store.Store(db), o.Cluster == nil, o.Schema == nil:
+		t.Error("informer is not persisted")
+	case o.Identity != wantID:
+		t.Errorf("identity = %v, want %v", o.Identity, wantID)
+	case !slices.Equal(slices.Collect(maps.Keys(o.Indexers)), []string{cache.NamespaceIndex}):
+		t.Errorf("indexers = %v", o.Indexers)
+	case !maps.Equal(o.IndexVersions, wantVersions), len(versions) != 1:
+		t.Errorf("index versions = %v, want %v", o.IndexVersions, wantVersions)
+	case o.ResyncPeriod != time.Minute, o.TransformVersion != "v7", o.Start != informer.Resumed, o.ListBelow != 4096:
+		t.Errorf("options = %+v", o)
+	case o.Clock != clock, o.Logger == nil, *o.Logger != logger:
+		t.Error("clock or logger did not arrive")
+	case o.Identifier.Name() != "test", o.Identifier.GroupVersionResource().Resource != "pods", !o.Identifier.Reserved():
+		t.Errorf("identifier = %+v", o.Identifier)
+	}
+	if f.InformerName() != name {
+		t.Error("InformerName is not what was set")
+	}
+}
+
+func TestFactory_Defaults(t *testing.T) {
+	f := New(fake.NewClientset(), newStore())
+	calls := record(f)
+	f.Core().V1().Pods().Informer()
+	o := only(t, calls).options
+	want := store.Identity{Version: "v1", Resource: "pods", Form: store.FormTyped}
+	if o.Identity != want || o.ResyncPeriod != 0 || o.Start != informer.Confirmed || o.Logger != nil || o.Clock != nil || f.InformerName() != nil {
+		t.Errorf("options = %+v", o)
+	}
+}
+
+func TestFactory_Identity_ClusterScopedHasNoNamespace(t *testing.T) {
+	f := New(fake.NewClientset(), newStore(), WithNamespace("web"))
+	calls := record(f)
+	f.Core().V1().Nodes().Informer()
+	if id := only(t, calls).options.Identity; id.Namespace != "" || id.Resource != "nodes" {
+		t.Errorf("identity = %v", id)
+	}
+}
+
+func TestFactory_InformerFor_OnePerType(t *testing.T) {
+	f := New(fake.NewClientset(), newStore())
+	calls := record(f)
+	pods := f.InformerFor(&corev1.Pod{}, nil)
+	byResource, err := f.ForResource(corev1.SchemeGroupVersion.WithResource("pods"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	unused := func(kubernetes.Interface, time.Duration) cache.SharedIndexInformer {
+		t.Error("the first registration did not win")
+		return nil
+	}
+	if f.InformerFor(&corev1.Pod{}, unused) != pods || byResource.Informer() != pods ||
+		f.Core().V1().Pods().Informer().GetIndexer() != pods.GetIndexer() {
+		t.Error("there is more than one informer for pods")
+	}
+	only(t, calls)
+}
+
+// TestFactory_InformerFor_HonoursNewFunc has the pattern of kube-scheduler: a
+// shared informer with a selector of its own.
+func TestFactory_InformerFor_HonoursNewFunc(t *testing.T) {
+	client := fake.NewClientset()
+	logger, log := newLog()
+	f := New(client, newStore(), WithResync(time.Minute), WithLogger(logger))
+	calls := record(f)
+	var own cache.SharedIndexInformer
+	newFunc := func(c kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
+		if c != kubernetes.Interface(client) || resync != time.Minute {
+			t.Errorf("newFunc got %v, %v", c, resync)
+		}
+		own = coreinformers.NewFilteredPodInformer(c, "web", resync, cache.Indexers{}, nil)
+		return own
+	}
+	if got := f.InformerFor(&corev1.Pod{}, newFunc); got != own {
+		t.Error("InformerFor did not return what newFunc built")
+	}
+	if got := f.Core().V1().Pods().Informer(); got.GetIndexer() != own.GetIndexer() {
+		t.Error("the accessor has another informer than was registered first")
+	}
+	if len(*calls) != 0 {
+		t.Error("the factory built one, too")
+	}
+	if n := strings.Count(log.String(), "Informer is not persisted"); n != 1 {
+		t.Errorf("%d log lines, want 1:\n%s", n, log)
+	}
+}
+
+func TestFactory_InformerFor_NewFuncIsNoNewsWithoutPersistence(t *testing.T) {
+	newFunc := func(c kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
+		return coreinformers.NewPodInformer(c, "web", resync, cache.Indexers{})
+	}
+	for name, f := range map[string]func(Option) *Factory{
+		"no store": func(log Option) *Factory { return New(fake.NewClientset(), nil, log) },
+		"type is off": func(log Option) *Factory {
+			return New(fake.NewClientset(), newStore(), log, WithoutPersistence(&corev1.Pod{}))
+		},
+	} {
+		logger, log := newLog()
+		f(WithLogger(logger)).InformerFor(&corev1.Pod{}, newFunc)
+		if log.String() != "" {
+			t.Errorf("%s: logged %q", name, log)
+		}
+	}
+}
+
+func TestFactory_InformerFor_ForeignType(t *testing.T) {
+	f := New(fake.NewClientset(), newStore())
+	calls := record(f)
+	inf := f.InformerFor(&unregistered{}, nil)
+	got := only(t, calls)
+	if got.options.Store != nil {
+		t.Error("an informer that cannot list has a store")
+	}
+	if _, err := got.lw.List(metav1.ListOptions{}); !errors.Is(err, ErrUnknownResource) {
+		t.Errorf("list: %v, want ErrUnknownResource", err)
+	}
+	if _, err := got.lw.Watch(metav1.ListOptions{}); !errors.Is(err, ErrUnknownResource) {
+		t.Errorf("watch: %v, want ErrUnknownResource", err)
+	}
+	if f.InformerFor(&unregistered{}, nil) != inf {
+		t.Error("there is more than one informer for the type")
+	}
+}
+
+func TestGenerated_InformerFor_FallsBackToNewFunc(t *testing.T) {
+	f := New(fake.NewClientset(), nil)
+	own := informer.New(nil, &unregistered{}, informer.Options{})
+	newFunc := func(kubernetes.Interface, time.Duration) cache.SharedIndexInformer { return own }
+	if got := (generated{f}).InformerFor(&unregistered{}, newFunc); got != own {
+		t.Error("a type that the clientset does not list is not built by the generated function")
+	}
+}
+
+func TestFactory_CustomResync(t *testing.T) {
+	f := New(fake.NewClientset(), nil, WithResync(time.Hour),
+		WithCustomResyncConfig(map[metav1.Object]time.Duration{&corev1.Pod{}: time.Minute}),
+		WithCustomResyncConfig(map[metav1.Object]time.Duration{&corev1.Node{}: 0}))
+	calls := record(f)
+	f.Core().V1().Pods().Informer()
+	f.Core().V1().Nodes().Informer()
+	f.Core().V1().Services().Informer()
+	for i, want := range []time.Duration{time.Minute, 0, time.Hour} {
+		if got := (*calls)[i].options.ResyncPeriod; got != want {
+			t.Errorf("%T: resync %v, want %v", (*calls)[i].example, got, want)
+		}
+	}
+}
+
+func TestFactory_Persistence(t *testing.T) {
+	secrets := func(f *Factory) { f.Core().V1().Secrets().Informer() }
+	pods := func(f *Factory) { f.Core().V1().Pods().Informer() }
+	for _, tc := range []struct {
+		name    string
+		db      store.Store
+		opts    []Option
+		request func(*Factory)
+		want    bool
+		log     string
+	}{
+		{"store", newStore(), nil, pods, true, ""},
+		{"no store", nil, nil, pods, false, ""},
+		{"type is off", newStore(), []Option{WithoutPersistence(&corev1.Node{}), WithoutPersistence(&corev1.Pod{})}, pods, false, ""},
+		{"other type is off", newStore(), []Option{WithoutPersistence(&corev1.Node{})}, pods, true, ""},
+		{"secrets", newStore(), nil, secrets, false, "WithPlaintextSecrets"},
+		{"secrets are off", newStore(), []Option{WithoutPersistence(&corev1.Secret{})}, secrets, false, ""},
+		{"secrets, no store", nil, nil, secrets, false, ""},
+		{"plaintext secrets", newStore(), []Option{WithPlaintextSecrets()}, secrets, true, ""},
+		{"plaintext secrets are off", newStore(), []Option{WithPlaintextSecrets(), WithoutPersistence(&corev1.Secret{})}, secrets, false, ""},
+		{"bad selector", newStore(), []Option{WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = "=" })}, pods, false, "label selector"},
+		{"tweaked version", newStore(), []Option{WithTweakListOptions(func(o *metav1.ListOptions) { o.ResourceVersion = "0" })}, pods, false, "beyond selectors"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			logger, log := newLog()
+			f := New(fake.NewClientset(), tc.db, append(tc.opts, WithLogger(logger))...)
+			calls := record(f)
+			tc.request(f)
+			tc.request(f)
+			o := only(t, calls).options
+			if persisted := o.Store != nil; persisted != tc.want || (o.Cluster != nil) != tc.want || (o.Schema != nil) != tc.want {
+				t.Errorf("persisted = %v, want %v; options = %+v", persisted, tc.want, o)
+			}
+			wantLines := min(len(tc.log), 1)
+			if n := strings.Count(log.String(), "\n"); n != wantLines || !strings.Contains(log.String(), tc.log) {
+				t.Errorf("log = %q, want %d line with %q", log, wantLines, tc.log)
+			}
+		})
+	}
+}
+
+func TestFactory_Identity_EmptyWhenUnknown(t *testing.T) {
+	f := New(fake.NewClientset(), newStore(), WithTweakListOptions(func(o *metav1.ListOptions) {
+		o.LabelSelector, o.ResourceVersion = "a=b", "0"
+	}))
+	calls := record(f)
+	f.Core().V1().Pods().Informer()
+	if id := only(t, calls).options.Identity; id != (store.Identity{}) {
+		t.Errorf("identity = %v, want none", id)
+	}
+}
+
+func TestFactory_ForResource_Unknown(t *testing.T) {
+	got, err := New(fake.NewClientset(), nil).ForResource(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "foos"})
+	if got != nil || !errors.Is(err, ErrUnknownResource) {
+		t.Errorf("ForResource = %v, %v; want ErrUnknownResource", got, err)
+	}
+}
+
+func TestFactory_Transform(t *testing.T) {
+	client := fake.NewClientset(pod("a"))
+	transform := func(obj any) (any, error) {
+		obj.(*corev1.Pod).Labels = map[string]string{"transformed": "yes"}
+		return obj, nil
+	}
+	f := New(client, nil, WithTransform(transform, ""))
+	lister := f.Core().V1().Pods().Lister()
+	runSynced(t, f)
+	got, err := lister.Pods("web").Get("a")
+	if err != nil || got.Labels["transformed"] != "yes" {
+		t.Errorf("Get = %v, %v; want the transformed pod", got, err)
+	}
+}
+
+// stubborn is an informer that refuses a transform.
+type stubborn struct{ cache.SharedIndexInformer }
+
+func (stubborn) SetTransform(cache.TransformFunc) error { return errors.New("already running") }
+
+func TestFactory_Transform_RefusalIsLogged(t *testing.T) {
+	logger, log := newLog()
+	f := New(fake.NewClientset(), nil, WithLogger(logger), WithTransform(func(obj any) (any, error) { return obj, nil }, "1"))
+	f.InformerFor(&corev1.Pod{}, func(kubernetes.Interface, time.Duration) cache.SharedIndexInformer { return stubborn{} })
+	if !strings.Contains(log.String(), "already running") {
+		t.Errorf("log = %q", log)
+	}
+}
+
+func TestFactory_ListsAndIndexes(t *testing.T) {
+	client := fake.NewClientset(pod("a"), pod("b"),
+		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: "c"}},
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
+	f := New(client, nil, WithNamespace("web"))
+	pods := f.Core().V1().Pods()
+	typed := pods.TypedInformer()
+	generic, err := f.ForResource(corev1.SchemeGroupVersion.WithResource("nodes"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lister := generic.Lister()
+	runSynced(t, f)
+
+	if got, err := typed.GetIndexer().ByIndex(cache.NamespaceIndex, "web"); err != nil || len(got) != 2 {
+		t.Errorf("ByIndex = %v, %v; want two pods", got, err)
+	}
+	if got, err := pods.Lister().Pods("other").Get("c"); err == nil {
+		t.Errorf("Get = %v; want nothing outside the factory's namespace", got)
+	}
+	if _, err := lister.Get("n"); err != nil {
+		t.Errorf("generic lister: %v", err)
+	}
+	_, err = lister.Get("m")
+	if err == nil || !strings.Contains(err.Error(), `nodes "m" not found`) {
+		t.Errorf("generic lister: %v; want an error that names the resource", err)
+	}
+}
+
+func TestFactory_NilClient_ReportsThroughWatchErrorHandler(t *testing.T) {
+	f := New(nil, nil)
+	calls := record(f)
+	f.Core().V1().Pods().Informer()
+	if _, err := only(t, calls).lw.List(metav1.ListOptions{}); !errors.Is(err, errNoClient) {
+		t.Errorf("list: %v, want errNoClient", err)
+	}
+}
+
+func pod(name string) runtime.Object {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: name}}
+}

@@ -1,0 +1,69 @@
+package factory
+
+import (
+	"bytes"
+	"sync"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
+
+	"github.com/warmcache/warmcache/informer"
+	"github.com/warmcache/warmcache/store"
+	"github.com/warmcache/warmcache/store/storetest"
+)
+
+// newStore returns an empty store.
+func newStore() store.Store { return storetest.NewMemory().Open() }
+
+// built is one call of newInformer.
+type built struct {
+	lw      cache.ListerWatcher
+	example runtime.Object
+	options informer.Options
+}
+
+// record makes f remember how it builds informers.
+func record(f *Factory) *[]built {
+	var calls []built
+	build := f.newInformer
+	f.newInformer = func(lw cache.ListerWatcher, example runtime.Object, o informer.Options) cache.SharedIndexInformer {
+		calls = append(calls, built{lw, example, o})
+		return build(lw, example, o)
+	}
+	return &calls
+}
+
+// only returns the single call, or fails the test.
+func only(t *testing.T, calls *[]built) built {
+	t.Helper()
+	if len(*calls) != 1 {
+		t.Fatalf("%d informers were built, want 1", len(*calls))
+	}
+	return (*calls)[0]
+}
+
+// logBuffer is a logger's output.
+type logBuffer struct {
+	mu sync.Mutex
+	bytes.Buffer
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Buffer.Write(p)
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Buffer.String()
+}
+
+func newLog() (klog.Logger, *logBuffer) {
+	b := &logBuffer{}
+	return textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(b))), b
+}

@@ -1,0 +1,125 @@
+package factory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/informers/internalinterfaces"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+)
+
+var errNoClient = errors.New("factory has no client: give New a clientset")
+
+// caller lists and watches one resource as generated code would. It goes through
+// the clientset's accessors for each request, so that a clientset that changes
+// what they return is obeyed.
+type caller struct {
+	clientset kubernetes.Interface
+	resource  apiResource
+	namespace string
+	tweak     internalinterfaces.TweakListOptionsFunc
+}
+
+// listerWatcher wraps c the way generated informers do: whether the client knows
+// WatchList (fakes do not) stays visible.
+func (c caller) listerWatcher() cache.ListerWatcher {
+	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListWithContextFunc:  c.list,
+		WatchFuncWithContext: c.watch,
+	}, c.clientset)
+}
+
+func (c caller) list(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+	client, err := c.client()
+	if err != nil {
+		return nil, err
+	}
+	c.apply(&opts)
+	out := client.MethodByName("List").Call([]reflect.Value{reflect.ValueOf(ctx), reflect.ValueOf(opts)})
+	if err, failed := out[1].Interface().(error); failed {
+		// Clients return an empty list along with an error. It must not be
+		// mistaken for what the server holds.
+		return nil, err
+	}
+	return out[0].Interface().(runtime.Object), nil
+}
+
+func (c caller) watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+	client, err := c.client()
+	if err != nil {
+		return nil, err
+	}
+	c.apply(&opts)
+	return client.Interface().(watcher).Watch(ctx, opts)
+}
+
+func (c caller) apply(opts *metav1.ListOptions) {
+	if c.tweak != nil {
+		c.tweak(opts)
+	}
+}
+
+// client calls the two accessors that lead to the client of the resource.
+func (c caller) client() (reflect.Value, error) {
+	if c.clientset == nil {
+		return reflect.Value{}, errNoClient
+	}
+	var args []reflect.Value
+	if c.resource.namespaced {
+		args = []reflect.Value{reflect.ValueOf(c.namespace)}
+	}
+	group := reflect.ValueOf(c.clientset).MethodByName(c.resource.group).Call(nil)[0]
+	return group.MethodByName(c.resource.accessor).Call(args)[0], nil
+}
+
+// failingListerWatcher is for an informer that cannot list: each attempt fails
+// with err, which reaches the watch error handler and the log like a server's.
+func failingListerWatcher(err error) cache.ListerWatcher {
+	return &cache.ListWatch{
+		ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
+			return nil, err
+		},
+		WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) {
+			return nil, err
+		},
+	}
+}
+
+// selection is what a tweak of the list options selects, as it goes into an
+// identity.
+type selection struct {
+	labels, fields string
+}
+
+// selectionOf applies tweak to empty options and returns what it selects, in
+// canonical form. It returns an error if that is not all the tweak does to the
+// result of a request, or does not parse: such a collection has no identity.
+func selectionOf(tweak internalinterfaces.TweakListOptionsFunc) (selection, error) {
+	var opts metav1.ListOptions
+	if tweak != nil {
+		tweak(&opts)
+	}
+	byLabel, err := labels.Parse(opts.LabelSelector)
+	if err != nil {
+		return selection{}, fmt.Errorf("parse label selector %q: %w", opts.LabelSelector, err)
+	}
+	byField, err := fields.ParseSelector(opts.FieldSelector)
+	if err != nil {
+		return selection{}, fmt.Errorf("parse field selector %q: %w", opts.FieldSelector, err)
+	}
+	opts.LabelSelector, opts.FieldSelector = "", ""
+	// These say how the objects travel, not which.
+	opts.Limit, opts.TimeoutSeconds, opts.AllowWatchBookmarks = 0, nil, false
+	if opts != (metav1.ListOptions{}) {
+		return selection{}, errors.New("list options are tweaked beyond selectors, limit and timeout: " + opts.String())
+	}
+	return selection{labels: byLabel.String(), fields: byField.String()}, nil
+}

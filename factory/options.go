@@ -1,0 +1,176 @@
+package factory
+
+import (
+	"maps"
+	"reflect"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/informers/internalinterfaces"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/warmcache/warmcache/informer"
+)
+
+// Option changes one setting of a factory. A later option overrides an earlier
+// one, except where it says that it adds.
+type Option func(*config)
+
+// config is what the options set. The zero value is the default of each.
+type config struct {
+	namespace        string
+	tweak            internalinterfaces.TweakListOptionsFunc
+	resync           time.Duration
+	customResync     map[reflect.Type]time.Duration
+	transform        cache.TransformFunc
+	transformVersion string
+	informerName     *cache.InformerName
+	start            informer.StartPolicy
+	listBelow        int64
+	indexVersions    map[string]string
+	memoryOnly       map[reflect.Type]bool
+	plaintextSecrets bool
+	clock            clock.WithTicker
+	logger           *klog.Logger
+}
+
+func newConfig(opts []Option) config {
+	c := config{
+		customResync:  map[reflect.Type]time.Duration{},
+		indexVersions: map[string]string{},
+		memoryOnly:    map[reflect.Type]bool{},
+	}
+	for _, opt := range opts {
+		opt(&c)
+	}
+	return c
+}
+
+// resyncOf returns the resync period of a type.
+func (c *config) resyncOf(t reflect.Type) time.Duration {
+	if period, ok := c.customResync[t]; ok {
+		return period
+	}
+	return c.resync
+}
+
+// log returns the logger for what the factory itself has to say.
+func (c *config) log() klog.Logger {
+	if c.logger != nil {
+		return *c.logger
+	}
+	return klog.Background()
+}
+
+// WithNamespace limits informers of namespaced types to one namespace. Types that
+// are not namespaced are listed whole. The default is all namespaces.
+func WithNamespace(namespace string) Option {
+	return func(c *config) { c.namespace = namespace }
+}
+
+// WithTweakListOptions applies tweak to the options of every list and watch, last,
+// as client-go's option of this name does.
+//
+// New also calls it once with empty options: the label and field selector it
+// sets there become part of the identity of every collection, so that informers
+// with different selectors never share data. It must therefore be deterministic,
+// set the same selectors whatever else the options hold, and be safe for
+// concurrent use.
+//
+// It may also set Limit, TimeoutSeconds and AllowWatchBookmarks. They do not
+// change what is selected, but a resumed watch wants to choose them itself: with
+// other values, proving that it has caught up takes longer or ends in a list.
+// With a tweak that sets anything else, such as ResourceVersion or
+// ShardSelector, or a selector that does not parse, no informer is persisted,
+// which is logged; requests are made with what it set.
+func WithTweakListOptions(tweak internalinterfaces.TweakListOptionsFunc) Option {
+	return func(c *config) { c.tweak = tweak }
+}
+
+// WithResync sets how often handlers get everything again from the cache. Zero,
+// the default, means never. It never lists.
+func WithResync(period time.Duration) Option {
+	return func(c *config) { c.resync = period }
+}
+
+// WithCustomResyncConfig sets the resync period of the types of the given
+// objects. It adds to what earlier options of this name set.
+func WithCustomResyncConfig(periods map[metav1.Object]time.Duration) Option {
+	return func(c *config) {
+		for obj, period := range periods {
+			c.customResync[reflect.TypeOf(obj)] = period
+		}
+	}
+}
+
+// WithTransform makes every informer store and deliver what transform returns.
+//
+// Stored objects are transformed objects, and are used at the next start only if
+// they were written by the same transform. version says whether it is the same:
+// change it with the function. With an empty version the function is recognised
+// by its name and the version of its module; for a function in the main module
+// this means a list after every build.
+func WithTransform(transform cache.TransformFunc, version string) Option {
+	return func(c *config) { c.transform, c.transformVersion = transform, version }
+}
+
+// WithInformerName names the informers in client-go's metrics. The name comes
+// from cache.NewInformerName; Shutdown releases it.
+func WithInformerName(name *cache.InformerName) Option {
+	return func(c *config) { c.informerName = name }
+}
+
+// WithStartPolicy says when a warm informer counts as synced. The default is
+// informer.Confirmed.
+func WithStartPolicy(policy informer.StartPolicy) Option {
+	return func(c *config) { c.start = policy }
+}
+
+// WithListBelow makes an informer list at start, rather than resume, when its
+// stored objects take less than this many bytes: listing few objects is quicker
+// than proving that nothing was missed. See informer.Options.ListBelow.
+func WithListBelow(bytes int64) Option {
+	return func(c *config) { c.listBelow = bytes }
+}
+
+// WithIndexVersions gives versions to index functions, by the name of the index,
+// for all informers of the factory. A stored index is used at the next start only
+// if its version is the same: change it with the function. Functions without a
+// version are recognised as in WithTransform. It adds to what earlier options of
+// this name set.
+func WithIndexVersions(versions map[string]string) Option {
+	return func(c *config) { maps.Copy(c.indexVersions, versions) }
+}
+
+// WithoutPersistence keeps informers of the types of the given objects in memory.
+// What an earlier run stored of them stays in the file, unused. It adds to what
+// earlier options of this name set.
+func WithoutPersistence(objs ...runtime.Object) Option {
+	return func(c *config) {
+		for _, obj := range objs {
+			c.memoryOnly[reflect.TypeOf(obj)] = true
+		}
+	}
+}
+
+// WithPlaintextSecrets persists Secrets like any other type, readable by whoever
+// can read the file. Without it they are kept in memory only, which is logged.
+func WithPlaintextSecrets() Option {
+	return func(c *config) { c.plaintextSecrets = true }
+}
+
+// WithClock sets the clock of all informers, for tests. The default is the
+// system's.
+func WithClock(clock clock.WithTicker) Option {
+	return func(c *config) { c.clock = clock }
+}
+
+// WithLogger sets the logger of the factory and its informers. By default the
+// factory logs to klog, and informers to the logger in the context they are
+// started with.
+func WithLogger(logger klog.Logger) Option {
+	return func(c *config) { c.logger = &logger }
+}

@@ -1,0 +1,211 @@
+package factory
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
+)
+
+// script is an HTTP server that answers with the current handler and counts.
+type script struct {
+	handler  atomic.Pointer[http.HandlerFunc]
+	requests atomic.Int32
+}
+
+func (s *script) set(h http.HandlerFunc) { s.handler.Store(&h) }
+
+func (s *script) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.requests.Add(1)
+	(*s.handler.Load())(w, r)
+}
+
+func serve(t *testing.T) (kubernetes.Interface, *script) {
+	t.Helper()
+	s := &script{}
+	server := httptest.NewServer(s)
+	t.Cleanup(server.Close)
+	httpClient := server.Client()
+	client, err := kubernetes.NewForConfigAndClient(&rest.Config{Host: server.URL, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}, httpClient)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(httpClient.CloseIdleConnections)
+	return client, s
+}
+
+func status(code int, reason metav1.StatusReason) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(code)
+		_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"` + string(reason) + `"}`))
+	}
+}
+
+func body(path, json string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != path {
+			http.NotFound(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(json))
+	}
+}
+
+const kubeSystem = `{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"kube-system","uid":"u-1"}}`
+
+// clusterAndSchema returns the functions that two informers of f got.
+func clusterAndSchema(t *testing.T, f *Factory) (cluster [2]func(context.Context) (string, error), schema [2]func(context.Context) (string, error)) {
+	t.Helper()
+	calls := record(f)
+	f.Core().V1().Pods().Informer()
+	f.Apps().V1().Deployments().Informer()
+	if len(*calls) != 2 {
+		t.Fatalf("%d informers, want 2", len(*calls))
+	}
+	for i, c := range *calls {
+		cluster[i], schema[i] = c.options.Cluster, c.options.Schema
+	}
+	return cluster, schema
+}
+
+func TestFactory_Cluster_AskedOnce(t *testing.T) {
+	client, server := serve(t)
+	cluster, _ := clusterAndSchema(t, New(client, newStore()))
+
+	server.set(status(http.StatusInternalServerError, metav1.StatusReasonInternalError))
+	if id, err := cluster[0](t.Context()); err == nil {
+		t.Errorf("cluster = %q while the server fails, want an error", id)
+	}
+	server.set(body("/api/v1/namespaces/kube-system", kubeSystem))
+	server.requests.Store(0)
+	for _, ask := range cluster {
+		if id, err := ask(t.Context()); id != "u-1" || err != nil {
+			t.Errorf("cluster = %q, %v; want u-1", id, err)
+		}
+	}
+	if n := server.requests.Load(); n != 1 {
+		t.Errorf("%d requests for two informers, want 1", n)
+	}
+}
+
+func TestFactory_Cluster_UnknownWhenWithheld(t *testing.T) {
+	for code, reason := range map[int]metav1.StatusReason{
+		http.StatusForbidden: metav1.StatusReasonForbidden,
+		http.StatusNotFound:  metav1.StatusReasonNotFound,
+	} {
+		client, server := serve(t)
+		server.set(status(code, reason))
+		cluster, _ := clusterAndSchema(t, New(client, newStore()))
+		for _, ask := range cluster {
+			if id, err := ask(t.Context()); id != "" || err != nil {
+				t.Errorf("%d: cluster = %q, %v; want unknown", code, id, err)
+			}
+		}
+		if n := server.requests.Load(); n != 1 {
+			t.Errorf("%d: %d requests for two informers, want 1", code, n)
+		}
+	}
+}
+
+func TestFactory_Cluster_Unauthorized(t *testing.T) {
+	client, server := serve(t)
+	server.set(status(http.StatusUnauthorized, metav1.StatusReasonUnauthorized))
+	cluster, _ := clusterAndSchema(t, New(client, newStore()))
+	if id, err := cluster[0](t.Context()); err == nil {
+		t.Errorf("cluster = %q, want an error: credentials may be renewed", id)
+	}
+}
+
+const openAPIIndex = `{"paths":{
+	"api/v1":{"serverRelativeURL":"/openapi/v3/api/v1?hash=C0"},
+	"apis/apps/v1":{"serverRelativeURL":"/openapi/v3/apis/apps/v1?hash=A1"},
+	"apis/batch/v1":{"serverRelativeURL":"/openapi/v3/apis/batch/v1"},
+	"apis/policy/v1":{"serverRelativeURL":"%zz"}}}`
+
+func TestFactory_Schema_AskedOncePerStart(t *testing.T) {
+	client, server := serve(t)
+	f := New(client, newStore())
+	_, hash := clusterAndSchema(t, f)
+
+	server.set(status(http.StatusInternalServerError, metav1.StatusReasonInternalError))
+	if got, err := hash[0](t.Context()); err == nil {
+		t.Errorf("schema = %q while the server fails, want an error", got)
+	}
+	server.set(body("/openapi/v3", openAPIIndex))
+	server.requests.Store(0)
+	for i, want := range []string{"C0", "A1"} {
+		if got, err := hash[i](t.Context()); got != want || err != nil {
+			t.Errorf("schema = %q, %v; want %s", got, err, want)
+		}
+	}
+	if n := server.requests.Load(); n != 1 {
+		t.Errorf("%d requests for two informers, want 1", n)
+	}
+
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	f.StartWithContext(ended)
+	f.Shutdown()
+	server.set(body("/openapi/v3", strings.ReplaceAll(openAPIIndex, "C0", "C9")))
+	if got, err := hash[0](t.Context()); got != "C9" || err != nil {
+		t.Errorf("schema = %q, %v after another start; want C9", got, err)
+	}
+}
+
+func TestServer_SchemaOf_Unknown(t *testing.T) {
+	client, server := serve(t)
+	server.set(body("/openapi/v3", openAPIIndex))
+	s := newServer(client)
+	for _, gv := range []schema.GroupVersion{
+		{Group: "example.com", Version: "v1"}, // not in the index
+		{Group: "batch", Version: "v1"},       // no hash
+		{Group: "policy", Version: "v1"},      // not a URL
+	} {
+		if got, err := s.schemaOf(gv)(t.Context()); got != "" || err != nil {
+			t.Errorf("%v: schema = %q, %v; want unknown", gv, got, err)
+		}
+	}
+}
+
+func TestServer_SchemaOf_WithheldIsUnknown(t *testing.T) {
+	client, server := serve(t)
+	server.set(status(http.StatusForbidden, metav1.StatusReasonForbidden))
+	if got, err := newServer(client).schemaOf(corev1.SchemeGroupVersion)(t.Context()); got != "" || err != nil {
+		t.Errorf("schema = %q, %v; want unknown", got, err)
+	}
+}
+
+func TestServer_FakeClientset(t *testing.T) {
+	s := newServer(fake.NewClientset())
+	if got, err := s.schemaOf(corev1.SchemeGroupVersion)(t.Context()); got != "" || err != nil {
+		t.Errorf("schema = %q, %v; want unknown", got, err)
+	}
+	if got, err := s.cluster.get(t.Context()); got != "" || err != nil {
+		t.Errorf("cluster = %q, %v; want unknown", got, err)
+	}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "u-1"}}
+	if got, err := newServer(fake.NewClientset(ns)).cluster.get(t.Context()); got != "u-1" || err != nil {
+		t.Errorf("cluster = %q, %v; want u-1", got, err)
+	}
+}
+
+func TestServer_NilClientset(t *testing.T) {
+	s := newServer(nil)
+	if _, err := s.cluster.get(t.Context()); err == nil {
+		t.Error("cluster of no client is known")
+	}
+	if got, err := s.schemaOf(corev1.SchemeGroupVersion)(t.Context()); got != "" || err != nil {
+		t.Errorf("schema = %q, %v; want unknown", got, err)
+	}
+}

@@ -1,0 +1,281 @@
+package hygiene
+
+import (
+	"fmt"
+	"go/ast"
+	"go/token"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// place is a set of kinds of code.
+type place int
+
+const (
+	inLibrary place = 1 << iota
+	inMain
+	inTests
+
+	everywhere = inLibrary | inMain | inTests
+)
+
+// callRule forbids calls of a function. Name is a path.Match pattern; an empty
+// pkg means a built-in function.
+type callRule struct {
+	pkg, name string
+	where     place
+	because   string
+}
+
+var callRules = []callRule{
+	{"", "panic", inLibrary | inMain, "return an error: a panic takes the user's controller down"},
+	{"", "print*", everywhere, "a leftover of debugging"},
+	{"os", "Exit", inLibrary, "only main decides when the process ends"},
+	{"log", "Fatal*", inLibrary, "only main decides when the process ends"},
+	{"log", "Panic*", inLibrary, "return an error"},
+	{"k8s.io/klog/v2", "Fatal*", inLibrary, "only main decides when the process ends"},
+	{"k8s.io/klog/v2", "Exit*", inLibrary, "only main decides when the process ends"},
+	{"fmt", "Print*", inLibrary, "standard output is the user's"},
+	{"time", "Sleep", everywhere, "wait for a condition, a channel or the clock of a synctest bubble"},
+}
+
+func TestCalls_NothingForbidden(t *testing.T) {
+	files := sourceFiles(t)
+	bubbles := bubbleFuncs(files)
+	for _, file := range files {
+		for _, problem := range checkCalls(file, bubbles[file.dir()], callRules) {
+			t.Error(problem)
+		}
+	}
+}
+
+// checkCalls reports forbidden calls without an allowance, and allowances
+// without a call or a reason. What is passed to the functions in bubbles runs in
+// a synctest bubble.
+func checkCalls(file sourceFile, bubbles []string, rules []callRule) (problems []string) {
+	imports := importNames(file.File)
+	allowances := findAllowances(file)
+	for _, call := range calls(file.File, imports, bubbles) {
+		rule, forbidden := match(rules, call, placeOf(file))
+		if !forbidden || allowances.use(file.fset.Position(call.pos).Line, call.spelling()) {
+			continue
+		}
+		problems = append(problems, fmt.Sprintf("%s: %s: %s", file.at(call.pos), call.spelling(), rule.because))
+	}
+	return append(problems, allowances.problems(file.path)...)
+}
+
+func placeOf(file sourceFile) place {
+	switch {
+	case file.isTest():
+		return inTests
+	case file.Name.Name == "main":
+		return inMain
+	}
+	return inLibrary
+}
+
+// call is a call of a package's function, or of a built-in one.
+type call struct {
+	pkg, name string
+	pos       token.Pos
+}
+
+// spelling is how the call is usually written: "time.Sleep", "panic".
+func (c call) spelling() string {
+	if c.pkg == "" {
+		return c.name
+	}
+	return defaultName(c.pkg) + "." + c.name
+}
+
+// calls finds calls by syntax. A function that is passed on as a value, or a
+// local one named like a built-in, is not told apart; neither occurs by accident.
+func calls(node ast.Node, imports map[string]string, bubbles []string) (found []call) {
+	ast.Inspect(node, func(node ast.Node) bool {
+		expr, ok := node.(*ast.CallExpr)
+		if !ok {
+			return true
+		}
+		c := call{pos: expr.Pos()}
+		switch fun := expr.Fun.(type) {
+		case *ast.Ident:
+			if isAbort(expr, imports) {
+				return true
+			}
+			c.name = fun.Name
+		case *ast.SelectorExpr:
+			if x, ok := fun.X.(*ast.Ident); ok {
+				c.pkg, c.name = imports[x.Name], fun.Sel.Name
+			}
+			if c.pkg == "" {
+				return true // A method.
+			}
+		}
+		found = append(found, c)
+		// In a bubble, sleeping is exact and takes no time.
+		return !isBubble(c) && (c.pkg != "" || !slices.Contains(bubbles, c.name))
+	})
+	return found
+}
+
+func isBubble(c call) bool { return c.pkg == "testing/synctest" && c.name == "Test" }
+
+// bubbleFuncs returns, for each directory, the functions that start a bubble:
+// tests wrap synctest.Test in helpers of their own.
+func bubbleFuncs(files []sourceFile) map[string][]string {
+	bubbles := map[string][]string{}
+	for _, file := range files {
+		imports := importNames(file.File)
+		for _, decl := range file.Decls {
+			fn, ok := decl.(*ast.FuncDecl)
+			if ok && slices.ContainsFunc(calls(fn, imports, nil), isBubble) {
+				bubbles[file.dir()] = append(bubbles[file.dir()], fn.Name.Name)
+			}
+		}
+	}
+	return bubbles
+}
+
+// isAbort recognises panic(http.ErrAbortHandler), which is how net/http lets a
+// handler cut its connection; the server recovers it.
+func isAbort(expr *ast.CallExpr, imports map[string]string) bool {
+	if len(expr.Args) != 1 {
+		return false
+	}
+	arg, ok := expr.Args[0].(*ast.SelectorExpr)
+	if !ok || arg.Sel.Name != "ErrAbortHandler" {
+		return false
+	}
+	x, ok := arg.X.(*ast.Ident)
+	return ok && imports[x.Name] == "net/http"
+}
+
+func match(rules []callRule, c call, where place) (callRule, bool) {
+	for _, rule := range rules {
+		named, err := path.Match(rule.name, c.name)
+		if err == nil && named && rule.pkg == c.pkg && rule.where&where != 0 {
+			return rule, true
+		}
+	}
+	return callRule{}, false
+}
+
+// importNames maps the name that a file gives a package to its import path.
+func importNames(file *ast.File) map[string]string {
+	names := map[string]string{}
+	for _, spec := range file.Imports {
+		importPath, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			continue // The parser has accepted it.
+		}
+		name := defaultName(importPath)
+		if spec.Name != nil {
+			name = spec.Name.Name
+		}
+		names[name] = importPath
+	}
+	return names
+}
+
+var majorVersion = regexp.MustCompile(`^v\d+$`)
+
+// defaultName guesses a package's name from its import path.
+func defaultName(importPath string) string {
+	dir, base := path.Split(importPath)
+	if majorVersion.MatchString(base) {
+		base = path.Base(dir)
+	}
+	return base
+}
+
+// allowance is a comment that permits one call on its line or the next.
+type allowance struct {
+	line     int
+	spelling string
+	reason   string
+	used     bool
+}
+
+type allowances []*allowance
+
+func findAllowances(file sourceFile) (found allowances) {
+	for _, group := range file.Comments {
+		for _, comment := range group.List {
+			text, ok := strings.CutPrefix(comment.Text, "//hygiene:allow ")
+			if !ok {
+				continue
+			}
+			spelling, reason, _ := strings.Cut(text, ":")
+			found = append(found, &allowance{
+				line: file.fset.Position(comment.Pos()).Line, spelling: spelling, reason: strings.TrimSpace(reason),
+			})
+		}
+	}
+	return found
+}
+
+// use reports whether a call in the given line is allowed.
+func (all allowances) use(line int, spelling string) bool {
+	for _, a := range all {
+		if a.spelling == spelling && (a.line == line || a.line == line-1) {
+			a.used = true
+			return true
+		}
+	}
+	return false
+}
+
+func (all allowances) problems(path string) (problems []string) {
+	for _, a := range all {
+		switch {
+		case !a.used:
+			problems = append(problems, fmt.Sprintf("%s:%d: allows %s, but nothing there needs it", path, a.line, a.spelling))
+		case a.reason == "":
+			problems = append(problems, fmt.Sprintf("%s:%d: allows %s without a reason", path, a.line, a.spelling))
+		}
+	}
+	return problems
+}
+
+func TestCheckCalls(t *testing.T) {
+	const header = "package p\n\nimport (\n\t\"fmt\"\n\t\"net/http\"\n\t\"os\"\n\t\"testing/synctest\"\n\ttick \"time\"\n\t\"k8s.io/klog/v2\"\n)\n\n"
+	for _, test := range []struct {
+		name, path, body string
+		problems         int
+	}{
+		{"panic", "p.go", `panic("x")`, 1},
+		{"panic in a test", "p_test.go", `panic("x")`, 0},
+		{"panic that cuts a connection", "p.go", `panic(http.ErrAbortHandler)`, 0},
+		{"exit", "p.go", `os.Exit(1)`, 1},
+		{"print", "p.go", `fmt.Println(1)`, 1},
+		{"print to a writer", "p.go", `fmt.Fprintln(os.Stderr, 1)`, 0},
+		{"built-in print", "p_test.go", `println(1)`, 1},
+		{"klog", "p.go", `klog.Fatalf("x")`, 1},
+		{"renamed import", "p.go", `tick.Sleep(1)`, 1},
+		{"sleep in a test", "p_test.go", `tick.Sleep(1)`, 1},
+		{"sleep in a bubble", "p_test.go", `synctest.Test(nil, func() { tick.Sleep(1) })`, 0},
+		{"sleep in a helper's bubble", "p_test.go", `inBubble(func() { tick.Sleep(1) })`, 0},
+		{"a method of that name", "p.go", `var clock c; clock.Sleep(1)`, 0},
+		{"allowed on the line", "p.go", "tick.Sleep(1) //hygiene:allow time.Sleep: no event for this", 0},
+		{"allowed above", "p.go", "//hygiene:allow time.Sleep: no event for this\n\ttick.Sleep(1)", 0},
+		{"allowed without a reason", "p.go", "tick.Sleep(1) //hygiene:allow time.Sleep", 1},
+		{"allowed something else", "p.go", "tick.Sleep(1) //hygiene:allow panic: no event for this", 2},
+		{"allowed for nothing", "p.go", "//hygiene:allow time.Sleep: no event for this", 1},
+	} {
+		const helper = "func inBubble(f func()) {\n\tsynctest.Test(nil, f)\n}\n\n"
+		file := parse(t, test.path, header+helper+"func f() {\n\t"+test.body+"\n}\n")
+		bubbles := bubbleFuncs([]sourceFile{file})["."]
+		if got := checkCalls(file, bubbles, callRules); len(got) != test.problems {
+			t.Errorf("%s: %q, want %d problems", test.name, got, test.problems)
+		}
+	}
+	main := parse(t, "main.go", "package main\n\nimport \"os\"\n\nfunc main() {\n\tos.Exit(1)\n}\n")
+	if got := checkCalls(main, nil, callRules); len(got) != 0 {
+		t.Errorf("exit in a command: %q, want no problem", got)
+	}
+}

@@ -1,0 +1,279 @@
+package bolt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/warmcache/warmcache/store"
+)
+
+// collection is the state of one identity. It outlives the handles that
+// Collection returns for as long as something waits for a commit, so that a
+// collection that was closed on a failing disk loses nothing.
+//
+// Lock order: writing, mu, DB.mu.
+type collection struct {
+	db    *DB
+	id    store.Identity
+	names bucketNames
+
+	// writing serialises those who replace pending: Apply and the committer's
+	// freeze. Apply reads the file under it, but nothing waits for a commit.
+	writing sync.Mutex
+
+	mu struct {
+		sync.RWMutex
+		// pending takes what is applied; it is never nil.
+		pending *overlay
+		// frozen is what a commit writes; nil if none is due. It is below
+		// pending and above the file.
+		frozen *overlay
+		// applied counts batches. frozenAt is its value when frozen was
+		// pending, durable when the last committed overlay was.
+		applied, frozenAt, durable uint64
+		// rv is the resourceVersion in the file.
+		rv string
+	}
+}
+
+func newCollection(db *DB, id store.Identity) *collection {
+	c := &collection{db: db, id: id, names: namesOf(id)}
+	c.mu.pending = newOverlay()
+	return c
+}
+
+// load reads what Durability tells about the file.
+func (c *collection) load() error {
+	return c.view(func(t *tx) error {
+		// A damaged header is for the reader of the header to find.
+		header, err := t.Header()
+		if err == nil {
+			c.mu.Lock()
+			c.mu.rv = header.RV
+			c.mu.Unlock()
+		}
+		return nil
+	})
+}
+
+// apply makes b visible. It builds the next pending overlay aside and publishes
+// it at the end, so that a batch is visible whole or, after an error, not at
+// all.
+func (c *collection) apply(b *store.Batch, closed *atomic.Bool) error {
+	if err := c.db.admit(); err != nil {
+		return err
+	}
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	// Checked under the lock that Close takes after it has set closed: a batch
+	// is in time for the last flush, or refused.
+	if closed.Load() || c.db.closed.Load() {
+		return store.ErrClosed
+	}
+	before := c.pending()
+	next := before.clone()
+	if err := c.change(next, b); err != nil {
+		return err
+	}
+	if dropped := next.trimDeparted(c.db.options.DepartedBytes); dropped > 0 {
+		c.logDropped(dropped)
+	}
+	c.mu.Lock()
+	c.mu.pending = next
+	c.mu.applied++
+	c.mu.Unlock()
+	c.db.charge(next.usage.minus(before.usage))
+	return nil
+}
+
+func (c *collection) pending() *overlay {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.mu.pending
+}
+
+// change puts b into next, in the order that store.Batch documents. It reads
+// the file only if b needs to know what is there.
+func (c *collection) change(next *overlay, b *store.Batch) error {
+	if !needsLookup(b) {
+		newApplier(next, c.db.now(), nil).apply(b)
+		return nil
+	}
+	return c.view(func(t *tx) error {
+		return t.engine(func() error {
+			// The new overlay in place of the one that it was cloned from.
+			t.layers = t.layers[:0]
+			t.push(t.frozen)
+			t.layers = append([]*overlay{next}, t.layers...)
+			newApplier(next, c.db.now(), t).apply(b)
+			return nil
+		})
+	})
+}
+
+// freeze makes pending the overlay to be committed, unless an earlier one still
+// is, and returns that overlay, or nil if there is nothing to commit.
+func (c *collection) freeze() *overlay {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.frozen == nil && !c.mu.pending.empty() {
+		c.mu.frozen, c.mu.pending = c.mu.pending, newOverlay()
+		c.mu.frozenAt = c.mu.applied
+		c.db.freeze(c.mu.frozen.usage)
+	}
+	return c.mu.frozen
+}
+
+// committed drops the frozen overlay, which is now in the file.
+func (c *collection) committed() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch frozen := c.mu.frozen; {
+	case frozen.header != nil:
+		c.mu.rv = frozen.header.RV
+	case frozen.cleared:
+		c.mu.rv = ""
+	}
+	c.mu.frozen = nil
+	c.mu.durable = c.mu.frozenAt
+}
+
+// clean says whether the file has everything, so that the collection need not be
+// kept when nobody has it open.
+func (c *collection) clean() bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.mu.pending.empty() && c.mu.frozen == nil
+}
+
+func (c *collection) logDropped(n int) {
+	c.db.log.Info("Dropped the oldest departed records, which had more than their limit; "+
+		"their deletes will not be delivered after a restart",
+		"collection", c.id.String(), "dropped", n, "limitBytes", c.db.options.DepartedBytes)
+}
+
+// flush implements store.Collection.Flush.
+func (c *collection) flush(ctx context.Context) error {
+	c.mu.RLock()
+	target := c.mu.applied
+	c.mu.RUnlock()
+	for {
+		// Taken before durable is read: a commit that ends in between is seen
+		// by one or the other.
+		attempt := c.db.nextAttempt()
+		if c.durableSince(target) {
+			return nil
+		}
+		if err := c.db.poisoned(); err != nil {
+			return err
+		}
+		c.db.urge()
+		select {
+		case <-attempt.done:
+			if attempt.err != nil {
+				return attempt.err
+			}
+		case <-c.db.stopped:
+			if c.durableSince(target) {
+				return nil
+			}
+			return store.ErrClosed
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// durableSince says whether the first target batches are in the file. Nothing
+// waiting is as good: a batch that changes nothing is never committed.
+func (c *collection) durableSince(target uint64) bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.mu.durable >= target || c.mu.frozen == nil && c.mu.pending.empty()
+}
+
+func (c *collection) durability() store.Durability {
+	committed, err := c.db.lastCommit()
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	d := store.Durability{RV: c.mu.rv, Pending: c.mu.pending.usage.bytes, Committed: committed, Err: err}
+	if c.mu.frozen != nil {
+		d.Pending += c.mu.frozen.usage.bytes
+	}
+	return d
+}
+
+// handle implements store.Collection: one opening of a collection.
+type handle struct {
+	c      *collection
+	closed atomic.Bool
+}
+
+func (h *handle) Identity() store.Identity { return h.c.id }
+
+func (h *handle) checkOpen() error {
+	if h.closed.Load() || h.c.db.closed.Load() {
+		return store.ErrClosed
+	}
+	return nil
+}
+
+func (h *handle) View(fn func(store.Tx) error) error {
+	if err := h.checkOpen(); err != nil {
+		return err
+	}
+	return h.c.view(func(t *tx) error { return fn(t) })
+}
+
+func (h *handle) Apply(b store.Batch) error {
+	if err := h.checkOpen(); err != nil {
+		return err
+	}
+	if h.c.db.readOnly {
+		return store.ErrReadOnly
+	}
+	if err := b.Validate(); err != nil {
+		return err
+	}
+	return h.c.apply(&b, &h.closed)
+}
+
+func (h *handle) Flush(ctx context.Context) error {
+	if err := h.checkOpen(); err != nil {
+		return err
+	}
+	return h.c.flush(ctx)
+}
+
+func (h *handle) Durability() store.Durability { return h.c.durability() }
+
+// Close flushes and releases the identity. It makes one attempt: what a failing
+// disk does not take stays in memory, and is there when the identity is opened
+// again or the disk heals.
+func (h *handle) Close() error {
+	if h.closed.Swap(true) {
+		return nil
+	}
+	// An Apply that is under way ends first.
+	h.c.writing.Lock()
+	h.c.writing.Unlock() //nolint:staticcheck // a barrier, not a critical section
+	err := h.c.flush(context.Background())
+	h.c.db.release(h)
+	if errors.Is(err, store.ErrClosed) {
+		// Close of the store has taken over, and reports what it could not do.
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("close %s: %w", h.c.id, err)
+	}
+	return nil
+}
+
+// now is the time of departed records.
+func (db *DB) now() time.Time { return db.options.Clock.Now().Round(0).UTC() }

@@ -1,0 +1,330 @@
+package bolt
+
+import (
+	"errors"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/warmcache/warmcache/store"
+)
+
+// Backoff of failing commits. A disk that is full rarely heals within a second,
+// and should not wait much longer than half a minute when it has.
+const (
+	minBackoff = 100 * time.Millisecond
+	maxBackoff = 30 * time.Second
+)
+
+// backpressure is how many times MaxDirtyBytes may wait on a healthy disk.
+const backpressure = 4
+
+// attempt is one try to commit. err is set before done is closed.
+type attempt struct {
+	done chan struct{}
+	err  error
+}
+
+func newAttempt() *attempt { return &attempt{done: make(chan struct{})} }
+
+// request is a transaction that the committer runs for somebody else.
+type request struct {
+	fn func(*bbolt.Tx) error
+	// committed runs on the committer once fn is durable.
+	committed func()
+	done      chan error
+}
+
+// nextAttempt returns the attempt that ends next: the one under way, or else
+// the one to come.
+func (db *DB) nextAttempt() *attempt {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	return db.mu.attempt
+}
+
+// lastCommit returns when the last commit ended and why the last attempt
+// failed, if it did.
+func (db *DB) lastCommit() (time.Time, error) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	return db.mu.committed, db.mu.err
+}
+
+// charge accounts for what an Apply added to the pending overlays, and starts a
+// commit when enough waits. On a failing disk only time starts one.
+func (db *DB) charge(added usage) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	db.mu.pending = db.mu.pending.plus(added)
+	if db.mu.dirtySince.IsZero() {
+		db.mu.dirtySince = db.options.Clock.Now()
+		db.kick()
+	}
+	full := db.mu.pending.count >= db.options.MaxDirty || db.mu.pending.bytes >= db.options.MaxDirtyBytes
+	if full && db.mu.err == nil && !db.mu.urgent {
+		db.mu.urgent = true
+		db.kick()
+	}
+}
+
+// freeze accounts for a pending overlay that became a frozen one.
+func (db *DB) freeze(moved usage) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	db.mu.pending = db.mu.pending.minus(moved)
+	db.mu.frozen = db.mu.frozen.plus(moved)
+}
+
+// admit blocks while too much waits for a healthy disk, so that a list is
+// written at the speed of the disk and not kept in memory.
+func (db *DB) admit() error {
+	for {
+		if err := db.poisoned(); err != nil {
+			return err
+		}
+		attempt, full := db.full()
+		if !full {
+			return nil
+		}
+		select {
+		case <-attempt.done:
+		case <-db.stopped:
+			return store.ErrClosed
+		}
+	}
+}
+
+func (db *DB) full() (*attempt, bool) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	waiting := db.mu.pending.bytes + db.mu.frozen.bytes
+	if db.mu.err != nil || waiting <= backpressure*db.options.MaxDirtyBytes {
+		return nil, false
+	}
+	db.mu.urgent = true
+	db.kick()
+	return db.mu.attempt, true
+}
+
+// urge makes the committer try now, also in the middle of its backoff: whoever
+// calls Flush wants to know whether the disk has healed.
+func (db *DB) urge() {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	db.mu.urgent = true
+	db.kick()
+}
+
+// kick wakes the committer to look at what is due.
+func (db *DB) kick() {
+	select {
+	case db.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run is the committer: the only goroutine that writes to the file. It returns
+// after one last attempt once the store is closed.
+func (db *DB) run() {
+	defer close(db.stopped)
+	for {
+		wait, last := db.nextCommit()
+		switch {
+		case last:
+			db.commit()
+			db.serve()
+			return
+		case wait == 0:
+			db.commit()
+			db.serve()
+		case wait < 0:
+			<-db.wake
+		default:
+			timer := db.options.Clock.NewTimer(wait)
+			select {
+			case <-db.wake:
+			case <-timer.C():
+			}
+			timer.Stop()
+		}
+	}
+}
+
+// nextCommit says in how long a commit is due: zero means now, a negative time
+// not before something happens. The last one is due at once.
+func (db *DB) nextCommit() (wait time.Duration, last bool) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	now := db.options.Clock.Now()
+	switch {
+	case db.mu.stopping || db.mu.urgent || len(db.mu.requests) > 0:
+		return 0, db.mu.stopping
+	case db.poisoned() != nil || db.mu.dirtySince.IsZero():
+		return -1, false
+	case db.mu.err != nil:
+		return max(0, db.mu.retryAt.Sub(now)), false
+	default:
+		return max(0, db.mu.dirtySince.Add(db.options.FlushInterval).Sub(now)), false
+	}
+}
+
+// commit is one attempt to make everything that was applied durable.
+//
+// It guarantees that a batch is in the file whole or not at all, and after every
+// batch of its collection that came before. It gets that from two rules: a
+// collection has at most one frozen overlay, which stays until a transaction
+// with it has succeeded, and only then does the next one freeze. In order:
+//
+//  1. freeze what is pending, one collection after the other; each is atomic by
+//     itself, and nothing is promised across collections
+//  2. write all frozen overlays in one transaction
+//  3. after success, drop each, under the lock that a View begins under
+//  4. record the outcome, and wake those who wait for it
+//
+// The transaction is not split when it is large: its size is bounded by
+// back-pressure as long as the disk works.
+func (db *DB) commit() {
+	db.mu.Lock()
+	db.mu.urgent = false
+	db.mu.Unlock()
+	work := db.frozenWork()
+	err := db.poisoned()
+	if err == nil && len(work) > 0 {
+		err = db.update(func(tx *bbolt.Tx) error {
+			for c, frozen := range work {
+				if err := c.write(tx, frozen); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err == nil {
+		for c := range work {
+			c.committed()
+		}
+	}
+	db.finish(err, len(work) > 0)
+}
+
+// frozenWork returns what there is to write.
+func (db *DB) frozenWork() map[*collection]*overlay {
+	db.mu.Lock()
+	var all []*collection
+	for _, c := range db.mu.collections {
+		all = append(all, c)
+	}
+	db.mu.Unlock()
+	work := map[*collection]*overlay{}
+	for _, c := range all {
+		if frozen := c.freeze(); frozen != nil {
+			work[c] = frozen
+		}
+	}
+	return work
+}
+
+// update runs fn in a write transaction and commits it.
+func (db *DB) update(fn func(*bbolt.Tx) error) error {
+	return db.guard(func() error {
+		if err := call(db.options.beforeCommit); err != nil {
+			return err
+		}
+		tx, err := db.bolt.Begin(true)
+		if err != nil {
+			return err
+		}
+		if err := fn(tx); err != nil {
+			return errors.Join(err, tx.Rollback())
+		}
+		if err := tx.Commit(); err != nil {
+			return err
+		}
+		return call(db.options.afterCommit)
+	})
+}
+
+// call calls a hook that may be nil.
+func call(hook func() error) error {
+	if hook == nil {
+		return nil
+	}
+	return hook()
+}
+
+// finish records how an attempt ended and tells those who wait for it. They wait
+// for an attempt and not for a batch, because a failed attempt ends their wait
+// too.
+func (db *DB) finish(err error, wrote bool) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	now := db.options.Clock.Now()
+	db.logHealthLocked(err)
+	db.mu.err = err
+	if err != nil {
+		db.mu.backoff = min(max(2*db.mu.backoff, minBackoff), maxBackoff)
+		db.mu.retryAt = now.Add(db.mu.backoff)
+	} else {
+		db.mu.backoff = 0
+		db.mu.frozen = usage{}
+		db.mu.dirtySince = time.Time{}
+		if db.mu.pending.count > 0 {
+			db.mu.dirtySince = now
+		}
+		if wrote {
+			db.mu.committed = now.Round(0).UTC()
+		}
+	}
+	db.mu.attempt.err = err
+	close(db.mu.attempt.done)
+	db.mu.attempt = newAttempt()
+}
+
+// logHealthLocked logs once when commits begin to fail, and once when they
+// work again.
+func (db *DB) logHealthLocked(err error) {
+	switch failing := db.mu.err != nil; {
+	case err != nil && !failing && db.poisoned() == nil:
+		db.log.Error(err, "Cannot write the cache file; serving from memory and trying again", "path", db.path)
+	case err == nil && failing:
+		db.log.Info("The cache file can be written again", "path", db.path)
+	}
+}
+
+// serve runs the requests that wait. It comes after a commit, so that a request
+// finds in the file what was applied before it.
+func (db *DB) serve() {
+	db.mu.Lock()
+	requests := db.mu.requests
+	db.mu.requests = nil
+	db.mu.Unlock()
+	for _, r := range requests {
+		err := db.update(r.fn)
+		if err == nil {
+			r.committed()
+		}
+		r.done <- err
+	}
+}
+
+// do runs fn in a write transaction of its own, on the committer, and then
+// committed if that succeeded.
+func (db *DB) do(fn func(*bbolt.Tx) error, committed func()) error {
+	r := &request{fn: fn, committed: committed, done: make(chan error, 1)}
+	db.mu.Lock()
+	db.mu.requests = append(db.mu.requests, r)
+	db.kick()
+	db.mu.Unlock()
+	select {
+	case err := <-r.done:
+		return err
+	case <-db.stopped:
+	}
+	select {
+	case err := <-r.done:
+		return err
+	default:
+		return store.ErrClosed
+	}
+}

@@ -1,0 +1,348 @@
+package bolt
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/bbolt"
+	"k8s.io/klog/v2"
+
+	"github.com/warmcache/warmcache/store"
+)
+
+// DB is one open file. It implements store.Store; all methods are safe for
+// concurrent use.
+type DB struct {
+	path     string
+	options  Options
+	log      klog.Logger
+	readOnly bool
+	// quarantined is where Open moved the file it found; empty if it did not.
+	quarantined string
+
+	// memory replaces everything below when the store is not persistent.
+	memory store.Store
+
+	bolt *bbolt.DB
+	// file is the file that bbolt uses. It is ours, to release its lock after a
+	// panic that leaves bbolt's own Close unusable.
+	file *os.File
+	// lock is the lock file; nil if read-only.
+	lock *lockFile
+
+	// poisonErr is set when bbolt was found damaged; see guard.
+	poisonErr atomic.Pointer[error]
+	// closed is set once, by Close.
+	closed atomic.Bool
+	// wake has a token when the committer should look at what is due.
+	wake chan struct{}
+	// stopped is closed when the committer has returned.
+	stopped chan struct{}
+	// closing serialises calls of Close.
+	closing sync.Mutex
+
+	// mu is never held over I/O, nor while another lock is taken.
+	mu struct {
+		sync.Mutex
+		// collections are those that are open or wait for a commit.
+		collections map[store.Identity]*collection
+		// handles are the openings of collections. A nil value reserves an
+		// identity that is being forgotten.
+		handles map[store.Identity]*handle
+
+		// attempt is the commit that ends next.
+		attempt *attempt
+		// urgent asks for a commit now, stopping for the last one; requests
+		// wait for a transaction.
+		urgent   bool
+		stopping bool
+		requests []*request
+		// pending and frozen are the usage of all overlays. dirtySince is when
+		// the oldest change was applied, or the last commit ended; zero if
+		// nothing waits.
+		pending, frozen usage
+		dirtySince      time.Time
+		// committed is when the last commit ended, err why the last attempt
+		// failed, backoff and retryAt when the next one comes.
+		committed time.Time
+		err       error
+		backoff   time.Duration
+		retryAt   time.Time
+	}
+}
+
+var _ store.Store = (*DB)(nil)
+
+func newDB(path string, o Options) *DB {
+	db := &DB{
+		path:    path,
+		options: o,
+		log:     o.Logger.WithName("warmcache-bolt"),
+		wake:    make(chan struct{}, 1),
+		stopped: make(chan struct{}),
+	}
+	db.mu.collections = map[store.Identity]*collection{}
+	db.mu.handles = map[store.Identity]*handle{}
+	db.mu.attempt = newAttempt()
+	return db
+}
+
+// Path returns the path of the file, as it was given to Open.
+func (db *DB) Path() string { return db.path }
+
+// Persistent says whether anything applied will be there after a restart. It is
+// false for a store that was opened with MemoryOnly while another process held
+// the file.
+func (db *DB) Persistent() bool { return db.memory == nil }
+
+// Quarantined returns where Open moved the file that it found and could not
+// use, or "" if it used what it found.
+func (db *DB) Quarantined() string { return db.quarantined }
+
+// Collection implements store.Store.
+func (db *DB) Collection(id store.Identity) (store.Collection, error) {
+	if db.memory != nil {
+		return db.memory.Collection(id)
+	}
+	if err := id.Validate(); err != nil {
+		return nil, err
+	}
+	h, err := db.reserve(id)
+	if err != nil {
+		return nil, err
+	}
+	if err := h.c.load(); err != nil {
+		db.release(h)
+		return nil, err
+	}
+	return h, nil
+}
+
+// reserve makes id used by a new handle. It finds what an earlier handle could
+// not write, if that still waits.
+func (db *DB) reserve(id store.Identity) (*handle, error) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if db.closed.Load() {
+		return nil, store.ErrClosed
+	}
+	if _, used := db.mu.handles[id]; used {
+		return nil, fmt.Errorf("%w: %s", store.ErrInUse, id)
+	}
+	c := db.mu.collections[id]
+	if c == nil {
+		c = newCollection(db, id)
+		db.mu.collections[id] = c
+	}
+	h := &handle{c: c}
+	db.mu.handles[id] = h
+	return h, nil
+}
+
+// release gives up the identity of h, and what is kept for it unless that still
+// waits for a commit.
+func (db *DB) release(h *handle) {
+	clean := h.c.clean()
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if db.mu.handles[h.c.id] != h {
+		return
+	}
+	delete(db.mu.handles, h.c.id)
+	if clean {
+		delete(db.mu.collections, h.c.id)
+	}
+}
+
+// Informers implements store.Store.
+func (db *DB) Informers() ([]store.Info, error) {
+	if db.memory != nil {
+		return db.memory.Informers()
+	}
+	if db.closed.Load() {
+		return nil, store.ErrClosed
+	}
+	var infos []store.Info
+	err := db.view(func(tx *bbolt.Tx) error {
+		return eachCollection(tx, func(info store.Info) error {
+			infos = append(infos, info)
+			return nil
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	for i := range infos {
+		_, infos[i].InUse = db.mu.handles[infos[i].Identity]
+	}
+	return infos, nil
+}
+
+// eachCollection describes the collections in the file, ordered by identity. It
+// fails if one cannot be described.
+func eachCollection(tx *bbolt.Tx, fn func(store.Info) error) error {
+	cursor := tx.Cursor()
+	prefix := []byte(headerPrefix)
+	for name, _ := cursor.Seek(prefix); bytes.HasPrefix(name, prefix); name, _ = cursor.Next() {
+		info, err := describe(tx, name)
+		if err == nil {
+			err = fn(info)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// describe reads what a header bucket says. A collection without a header was
+// written, but no list of it has begun.
+func describe(tx *bbolt.Tx, name []byte) (store.Info, error) {
+	id, err := identityOf(name)
+	if err != nil {
+		return store.Info{}, err
+	}
+	bucket := tx.Bucket(name)
+	if bucket == nil {
+		return store.Info{}, fmt.Errorf("%w: %q is not a bucket", store.ErrCorrupt, name)
+	}
+	header, err := headerIn(bucket)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return store.Info{}, fmt.Errorf("%s: %w", id, err)
+	}
+	totals, err := totalsIn(bucket)
+	if err != nil {
+		return store.Info{}, fmt.Errorf("%s: %w", id, err)
+	}
+	return store.Info{Identity: id, Header: header, Totals: totals.objects, Departed: totals.departedCount}, nil
+}
+
+// Forget implements store.Store.
+func (db *DB) Forget(id store.Identity) error {
+	switch {
+	case db.memory != nil:
+		return db.memory.Forget(id)
+	case db.readOnly:
+		return store.ErrReadOnly
+	}
+	c, err := db.reserveToForget(id)
+	if err != nil {
+		return err
+	}
+	err = db.do(func(tx *bbolt.Tx) error {
+		if c.clean() && tx.Bucket(c.names.header) == nil {
+			return fmt.Errorf("%w: %s", store.ErrNotFound, id)
+		}
+		return c.deleteCollection(tx)
+	}, func() { db.discard(c) })
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	delete(db.mu.handles, id)
+	return err
+}
+
+// discard drops what c still has waiting for a commit. It runs on the committer,
+// so that no commit comes in between.
+func (db *DB) discard(c *collection) {
+	waiting := c.pending().usage
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	db.mu.pending = db.mu.pending.minus(waiting)
+	delete(db.mu.collections, c.id)
+}
+
+// reserveToForget makes id used by nobody, and unavailable until Forget ends.
+func (db *DB) reserveToForget(id store.Identity) (*collection, error) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if db.closed.Load() {
+		return nil, store.ErrClosed
+	}
+	if _, used := db.mu.handles[id]; used {
+		return nil, fmt.Errorf("%w: %s", store.ErrInUse, id)
+	}
+	db.mu.handles[id] = nil
+	if c := db.mu.collections[id]; c != nil {
+		return c, nil
+	}
+	return newCollection(db, id), nil
+}
+
+// Close implements store.Store. It makes one last attempt to commit, waits for
+// Views that are running, and releases the file.
+func (db *DB) Close() error {
+	if db.memory != nil {
+		return db.memory.Close()
+	}
+	db.closing.Lock()
+	defer db.closing.Unlock()
+	if db.closed.Swap(true) {
+		return nil
+	}
+	db.settle()
+	db.stop()
+	<-db.stopped
+	err := db.unsaved()
+	return errors.Join(err, db.releaseFile())
+}
+
+// settle waits for every Apply that began before closed was set, so that the
+// last commit has all that Apply has accepted.
+func (db *DB) settle() {
+	db.mu.Lock()
+	var all []*collection
+	for _, c := range db.mu.collections {
+		all = append(all, c)
+	}
+	db.mu.Unlock()
+	for _, c := range all {
+		c.writing.Lock()
+		c.writing.Unlock() //nolint:staticcheck // a barrier, not a critical section
+	}
+}
+
+// stop makes the committer return after one last attempt.
+func (db *DB) stop() {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	db.mu.stopping = true
+	db.kick()
+}
+
+// unsaved reports what the last attempt to commit did not write.
+func (db *DB) unsaved() error {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	waiting := db.mu.pending.plus(db.mu.frozen)
+	if db.mu.err == nil || waiting.count == 0 {
+		return nil
+	}
+	return fmt.Errorf("close %s: %d changes (%d bytes) are lost: %w", db.path, waiting.count, waiting.bytes, db.mu.err)
+}
+
+// releaseFile closes bbolt and gives up the locks. After a panic, bbolt's Close
+// might wait for ever and unmapping might pull memory from under a running
+// View: then only the locks are released.
+func (db *DB) releaseFile() error {
+	var err error
+	if db.poisoned() == nil {
+		err = db.guard(db.bolt.Close)
+	}
+	if db.poisoned() != nil {
+		err = errors.Join(unlock(db.file), db.file.Close())
+	}
+	if db.lock != nil {
+		err = errors.Join(err, db.lock.release())
+	}
+	if err != nil {
+		return fmt.Errorf("close %s: %w", db.path, err)
+	}
+	return nil
+}

@@ -1,0 +1,60 @@
+package bolt
+
+import (
+	"errors"
+	"os"
+
+	"go.etcd.io/bbolt"
+)
+
+// FailCommits makes o run hook before each commit, which fails with its error.
+func FailCommits(o Options, hook func() error) Options {
+	o.beforeCommit = hook
+	return o
+}
+
+// FailAfterCommits is FailCommits, but each commit has then reached the disk.
+func FailAfterCommits(o Options, hook func() error) Options {
+	o.afterCommit = hook
+	return o
+}
+
+// LockPath is the name of the lock file of a database.
+var LockPath = lockPath
+
+const (
+	MaxStrikes     = maxStrikes
+	MaxQuarantined = maxQuarantined
+)
+
+// WithDefaults is what Open does to its options.
+func WithDefaults(o Options) (Options, error) { return o.withDefaults() }
+
+// SetFormat writes a format version into a closed file.
+func SetFormat(path string, version int) error {
+	db, err := bbolt.Open(path, fileMode, boltOptions())
+	if err != nil {
+		return err
+	}
+	err = upgradeFile{&DB{bolt: db}}.Update(version, func(*bbolt.Tx) error { return nil })
+	return errors.Join(err, db.Close())
+}
+
+// DieWhileOpening leaves what a process leaves that dies in Open.
+func DieWhileOpening(path string) error {
+	o, err := Options{}.withDefaults()
+	if err != nil {
+		return err
+	}
+	lock, err := acquireLock(path, &o)
+	if err != nil {
+		return err
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	inode, err := inodeOf(file)
+	lock.begin(inode)
+	return errors.Join(err, file.Close(), lock.file.Close())
+}

@@ -1,0 +1,212 @@
+package bolt
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/utils/clock"
+)
+
+// lockPoll is how often a lock that is held is tried again.
+const lockPoll = 50 * time.Millisecond
+
+// lockFile is "<path>.owner", a file of its own next to the database.
+//
+// Its flock is what makes a process the owner of the path. The database's own
+// lock cannot be that: the file is created by a rename, and moved aside when it
+// is damaged, and a lock stays with the file and not with the name. (The
+// database is locked too, against programs that do not know this file.)
+//
+// Its content, a JSON object, can be read while the lock is held. It says who
+// the owner is, and how far the last Open got, which is what tells a crash while
+// opening from one while running. It is written in place, in one page and
+// without fsync: it has to survive the process and not the machine, for which
+// the boot id stands in.
+type lockFile struct {
+	path string
+	file *os.File
+	// found is the record that the previous owner has left.
+	found  ownerRecord
+	record ownerRecord
+}
+
+// phase is how far the owner of a file got.
+type phase string
+
+const (
+	// phaseOpening is set while Open verifies the file and has bbolt read it. A
+	// process that dies in it, in a way that recover does not see, leaves it
+	// behind.
+	phaseOpening phase = "opening"
+	// phaseOpen is set as long as the file is in use. A process that is killed
+	// leaves it behind, and that says nothing about the file.
+	phaseOpen phase = "open"
+	// phaseClosed is set by Close.
+	phaseClosed phase = "closed"
+	// phaseDamaged is set when damage was found while the file was in use.
+	phaseDamaged phase = "damaged"
+)
+
+// ownerRecord is the content of the lock file.
+type ownerRecord struct {
+	Owner
+	// Boot is the id of the boot of the machine, empty if it has none.
+	Boot string `json:"boot,omitempty"`
+	// Inode is the file that Phase and Strikes are about.
+	Inode uint64 `json:"inode,omitempty"`
+	Phase phase  `json:"phase"`
+	// Strikes counts, in phaseOpening, how often in a row an Open began and did
+	// not end, this one included.
+	Strikes int `json:"strikes,omitempty"`
+}
+
+// lockPath returns the path of the lock file for a database.
+func lockPath(path string) string { return path + ".owner" }
+
+// acquireLock makes this process the owner of path, or returns a *LockedError
+// after the timeout.
+func acquireLock(path string, o *Options) (*lockFile, error) {
+	file, err := os.OpenFile(lockPath(path), os.O_RDWR|os.O_CREATE, fileMode)
+	if err != nil {
+		return nil, fmt.Errorf("open cache file: its directory must be writable: %w", err)
+	}
+	locked := func() error { return &LockedError{Path: path, Owner: readOwner(path).Owner} }
+	if err := lockWithin(file, unix.LOCK_EX, o, locked); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	l := &lockFile{path: path, file: file, found: readOwner(path)}
+	host, _ := os.Hostname() // an unknown host is not worth failing for
+	l.record = ownerRecord{
+		Owner: Owner{Host: host, PID: os.Getpid(), Since: o.Clock.Now().Round(time.Second).UTC()},
+		Boot:  bootID(),
+		Phase: phaseOpening,
+	}
+	return l, nil
+}
+
+// lockWithin takes a lock on file, waiting for at most o.LockTimeout; after that
+// it returns the error that locked makes. The first wait is logged.
+func lockWithin(file *os.File, how int, o *Options, locked func() error) error {
+	deadline := o.Clock.Now().Add(o.LockTimeout)
+	for waited := false; ; waited = true {
+		err := unix.Flock(int(file.Fd()), how|unix.LOCK_NB)
+		if err == nil {
+			return nil
+		}
+		if err != unix.EWOULDBLOCK && err != unix.EINTR {
+			return fmt.Errorf("lock %s: %w", file.Name(), err)
+		}
+		left := deadline.Sub(o.Clock.Now())
+		if left <= 0 {
+			return locked()
+		}
+		if !waited && o.OnLocked == Wait {
+			o.Logger.Info("Waiting for the cache file", "timeout", o.LockTimeout, "reason", locked().Error())
+		}
+		sleep(o.Clock, min(left, lockPoll))
+	}
+}
+
+// sleep is Clock.Sleep for clocks whose Sleep does not block.
+func sleep(c clock.Clock, d time.Duration) {
+	timer := c.NewTimer(d)
+	<-timer.C()
+}
+
+// unlock releases the lock on file, which closing it does too, but only when
+// no other descriptor of it is left.
+func unlock(file *os.File) error { return unix.Flock(int(file.Fd()), unix.LOCK_UN) }
+
+// readOwner reads the record of a lock file, which may be anything.
+func readOwner(path string) ownerRecord {
+	var record ownerRecord
+	file, err := os.Open(lockPath(path))
+	if err != nil {
+		return record
+	}
+	defer file.Close()
+	content, err := io.ReadAll(io.LimitReader(file, ownerSize))
+	if err != nil || json.Unmarshal(content, &record) != nil {
+		return ownerRecord{}
+	}
+	return record
+}
+
+// ownerSize is the size of a lock file. Records are padded to it, so that
+// writing one is one write that neither grows nor shrinks the file.
+const ownerSize = 1024
+
+// mark writes the record with another phase. An error does not matter enough to
+// fail for: it costs the owner's name in a message, or a strike.
+func (l *lockFile) mark(p phase) {
+	l.record.Phase = p
+	content, err := json.Marshal(l.record)
+	if err != nil || len(content) >= ownerSize {
+		return
+	}
+	padding := bytes.Repeat([]byte{' '}, ownerSize-1-len(content))
+	content = append(append(content, padding...), '\n')
+	_, _ = l.file.WriteAt(content, 0)
+}
+
+// begin marks the beginning of opening the file with the given inode, and
+// returns why the file must not be touched, if that is so.
+func (l *lockFile) begin(inode uint64) (condemned string) {
+	l.record.Inode = inode
+	l.record.Strikes = 1
+	if same := l.found.Inode == inode; same && l.found.Phase == phaseDamaged {
+		condemned = reasonDamaged
+	} else if same && l.found.Phase == phaseOpening && l.found.Boot == l.record.Boot {
+		l.record.Strikes += l.found.Strikes
+	}
+	if l.record.Strikes > maxStrikes {
+		condemned = reasonStrikes
+	}
+	if condemned != "" {
+		l.mark(phaseDamaged)
+	} else {
+		l.mark(phaseOpening)
+	}
+	return condemned
+}
+
+// opened marks the end of opening the file with the given inode.
+func (l *lockFile) opened(inode uint64) {
+	l.record.Inode, l.record.Strikes = inode, 0
+	l.mark(phaseOpen)
+}
+
+// release marks the file as closed, unless it is known to be damaged, and gives
+// up the lock. An Open that ends with an error is no crash.
+func (l *lockFile) release() error {
+	if l.record.Phase != phaseDamaged {
+		l.record.Strikes = 0
+		l.mark(phaseClosed)
+	}
+	return errors.Join(unlock(l.file), l.file.Close())
+}
+
+// bootID identifies this boot of the machine; empty where there is no such id.
+func bootID() string {
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(id))
+}
+
+// inodeOf identifies a file as long as it exists.
+func inodeOf(file *os.File) (uint64, error) {
+	var stat unix.Stat_t
+	if err := unix.Fstat(int(file.Fd()), &stat); err != nil {
+		return 0, fmt.Errorf("stat %s: %w", file.Name(), err)
+	}
+	return stat.Ino, nil
+}

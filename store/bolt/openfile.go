@@ -1,0 +1,184 @@
+package bolt
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+
+	"go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
+
+	"github.com/warmcache/warmcache/migrations"
+	"github.com/warmcache/warmcache/store"
+)
+
+// openOrCreate opens the file for writing. After an error it is closed.
+func (db *DB) openOrCreate() error {
+	info, err := os.Stat(db.path)
+	if err == nil && info.Size() == 0 {
+		err = fs.ErrNotExist
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		err = create(db.path, db.now())
+		// What the previous owner has left is about a file that is gone, whose
+		// inode the new one may have.
+		db.lock.found = ownerRecord{}
+	}
+	if err != nil {
+		return err
+	}
+	if db.file, err = os.OpenFile(db.path, os.O_RDWR, fileMode); err != nil {
+		return fmt.Errorf("open cache file: %w", err)
+	}
+	if err := db.openLocked(); err != nil {
+		return err
+	}
+	return db.upgrade()
+}
+
+// openLocked locks db.file, verifies it, and has bbolt open it. After an error
+// the file is closed.
+func (db *DB) openLocked() error {
+	how := unix.LOCK_EX
+	if db.readOnly {
+		how = unix.LOCK_SH
+	}
+	err := lockWithin(db.file, how, &db.options, func() error {
+		return &LockedError{Path: db.path, Owner: db.otherOwner()}
+	})
+	if err == nil && db.lock != nil {
+		err = db.begin()
+	}
+	if err == nil {
+		err = db.verifyStructure()
+	}
+	if err != nil {
+		return errors.Join(err, db.file.Close())
+	}
+	return db.openBolt()
+}
+
+// otherOwner is who holds the database's own lock. If we hold the lock file, it
+// is somebody who leaves no record.
+func (db *DB) otherOwner() Owner {
+	if db.lock != nil {
+		return Owner{}
+	}
+	return readOwner(db.path).Owner
+}
+
+// begin marks that opening begins, and tightens the mode of a file that others
+// could read.
+func (db *DB) begin() error {
+	inode, err := inodeOf(db.file)
+	if err != nil {
+		return err
+	}
+	if condemned := db.lock.begin(inode); condemned != "" {
+		return &condemnedError{condemned}
+	}
+	info, err := db.file.Stat()
+	if err == nil && info.Mode().Perm()&^fileMode != 0 {
+		err = db.file.Chmod(fileMode)
+	}
+	if err != nil {
+		db.log.Error(err, "Cannot make the cache file private", "path", db.path)
+	}
+	return nil
+}
+
+func (db *DB) verifyStructure() error {
+	info, err := db.file.Stat()
+	if err != nil {
+		return fmt.Errorf("open cache file: %w", err)
+	}
+	if err := checkStructure(db.file, info.Size()); err != nil {
+		return fmt.Errorf("%s: %w", db.path, err)
+	}
+	return nil
+}
+
+// openBolt has bbolt open db.file, and verifies what is ours in it. After an
+// error the file is closed.
+func (db *DB) openBolt() error {
+	options := boltOptions()
+	options.ReadOnly = db.readOnly
+	options.InitialMmapSize = mapSize(db.file)
+	options.OpenFile = func(string, int, os.FileMode) (*os.File, error) { return db.file, nil }
+	panicked, err := protect(func() (err error) {
+		db.bolt, err = bbolt.Open(db.path, fileMode, options)
+		return err
+	})
+	if panicked {
+		return errors.Join(err, unlock(db.file), db.file.Close())
+	}
+	if err != nil {
+		// bbolt has closed the file.
+		return fmt.Errorf("open cache file %s: %w", db.path, err)
+	}
+	panicked, err = protect(func() error { return db.bolt.View(verifyContents) })
+	if panicked {
+		return errors.Join(err, unlock(db.file), db.file.Close())
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("%s: %w", db.path, err), db.abandon())
+	}
+	return nil
+}
+
+// abandon closes a file that was opened and cannot be used.
+func (db *DB) abandon() error {
+	panicked, err := protect(db.bolt.Close)
+	if panicked {
+		err = errors.Join(unlock(db.file), db.file.Close())
+	}
+	return err
+}
+
+// maxMapSize is the address space that is reserved for the file. As long as it
+// suffices, a growing file is never mapped anew, for which bbolt would wait for
+// every reader and let no new one begin.
+const maxMapSize = 64 << 30
+
+// mapSize returns how much of the address space can be reserved for file: half
+// as much again and again where there is a limit, or 0 for bbolt's default.
+func mapSize(file *os.File) int {
+	if strconv.IntSize < 64 {
+		return 0
+	}
+	for size := int64(maxMapSize); size >= 1<<20; size /= 2 {
+		reserved, err := unix.Mmap(int(file.Fd()), 0, int(size), unix.PROT_READ, unix.MAP_SHARED)
+		if err == nil && unix.Munmap(reserved) == nil {
+			return int(size)
+		}
+	}
+	return 0
+}
+
+// verifyContents checks that the file is ours, that its format is known, and
+// that every header can be read.
+func verifyContents(tx *bbolt.Tx) error {
+	version, err := formatIn(tx)
+	if err != nil {
+		return err
+	}
+	if version > migrations.Current {
+		return fmt.Errorf("%w: format %d, want at most %d", store.ErrNewerFormat, version, migrations.Current)
+	}
+	if version < migrations.Current {
+		// The upgrade may change what headers look like.
+		return nil
+	}
+	return eachCollection(tx, func(store.Info) error { return nil })
+}
+
+// formatIn reads the format version. A file without one is not ours.
+func formatIn(tx *bbolt.Tx) (int, error) {
+	meta := tx.Bucket(metaBucket)
+	if meta == nil {
+		return 0, errForeign
+	}
+	return decodeFormat(meta.Get(formatKey))
+}

@@ -1,0 +1,38 @@
+package bolt
+
+import (
+	"fmt"
+	"os"
+)
+
+// OpenReadOnly opens an existing file that no other process has open for
+// writing, without changing it or anything next to it. It holds a shared lock:
+// others can read, and a process that wants to write has to wait.
+//
+// Writes to the store give an error wrapping store.ErrReadOnly. Nothing is
+// quarantined: a newer format gives store.ErrNewerFormat, damage
+// store.ErrCorrupt, a file that is held *LockedError. FlushInterval and what
+// else is about writing is ignored.
+func OpenReadOnly(path string, o Options) (*DB, error) {
+	o, err := o.withDefaults()
+	if err == nil && o.OnLocked == MemoryOnly {
+		err = fmt.Errorf("%w: MemoryOnly makes no sense for OpenReadOnly", ErrInvalidOptions)
+	}
+	if err == nil {
+		err = checkPath(path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open cache file %s: %w", path, err)
+	}
+	db := newDB(path, o)
+	db.readOnly = true
+	// There is no committer to stop.
+	close(db.stopped)
+	if db.file, err = os.Open(path); err != nil {
+		return nil, fmt.Errorf("open cache file: %w", err)
+	}
+	if err := db.openLocked(); err != nil {
+		return nil, err
+	}
+	return db, nil
+}

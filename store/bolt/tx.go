@@ -1,0 +1,305 @@
+package bolt
+
+import (
+	"bytes"
+	"fmt"
+	"runtime/debug"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/warmcache/warmcache/store"
+)
+
+// tx implements store.Tx: two overlays over a read transaction.
+//
+// Its methods run bbolt and, from callbacks, code of the caller. The panics of
+// the two have to be told apart, so that each method says which one runs:
+// engine around its own code, and callback around code of the caller.
+type tx struct {
+	c *collection
+	// layers are the overlays that are not empty, newest first; frozen is the
+	// older one, or nil.
+	layers []*overlay
+	frozen *overlay
+	bolt   *bbolt.Tx
+	// inEngine is true while a panic would be bbolt's.
+	inEngine bool
+	// buckets remembers the buckets of the file that were used.
+	objectBucket *bbolt.Bucket
+}
+
+// view calls fn with a snapshot of c. See store.Collection.View.
+func (c *collection) view(fn func(*tx) error) (err error) {
+	if err := c.db.poisoned(); err != nil {
+		return err
+	}
+	t := &tx{c: c, inEngine: true}
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer t.end(&err)
+	if err := t.begin(); err != nil {
+		return translate(err)
+	}
+	t.inEngine = false
+	return fn(t)
+}
+
+// begin captures overlays and file so that nothing is missed in between: a
+// commit drops an overlay, under the write lock, only after bbolt has
+// committed.
+func (t *tx) begin() error {
+	t.c.mu.RLock()
+	defer t.c.mu.RUnlock()
+	t.frozen = t.c.mu.frozen
+	t.push(t.frozen)
+	t.push(t.c.mu.pending)
+	bolt, err := t.c.db.bolt.Begin(false)
+	t.bolt = bolt
+	return err
+}
+
+// push adds o, which may be nil, as the newest layer.
+func (t *tx) push(o *overlay) {
+	if o != nil && !o.empty() {
+		t.layers = append([]*overlay{o}, t.layers...)
+	}
+}
+
+// end releases the transaction however the function of the View ended: by
+// return, by a panic, or by runtime.Goexit. A transaction in which bbolt
+// panicked stays as it is, because its locks are in an unknown state.
+func (t *tx) end(err *error) {
+	r := recover()
+	if r != nil && (t.inEngine || isFault(r)) {
+		*err = t.c.db.poison(fmt.Errorf("%w: bbolt: %v", store.ErrCorrupt, r))
+		return
+	}
+	if t.bolt != nil {
+		rollback := t.c.db.guard(t.bolt.Rollback)
+		if *err == nil {
+			*err = rollback
+		}
+	}
+	if r != nil {
+		panic(r)
+	}
+}
+
+// engine calls fn, whose panics are bbolt's. It is not reset by a defer, which
+// would run before end sees the panic.
+func (t *tx) engine(fn func() error) error {
+	t.inEngine = true
+	err := fn()
+	t.inEngine = false
+	return err
+}
+
+// callback calls code of the caller from within engine.
+func (t *tx) callback(fn func() bool) bool {
+	t.inEngine = false
+	more := fn()
+	t.inEngine = true
+	return more
+}
+
+// keySpace is one part of a collection that is a map: the objects, the departed
+// records, or an index.
+type keySpace struct {
+	// index is the name of the index, if it is one.
+	index    string
+	departed bool
+}
+
+// tree returns what o holds of the key space, which may be nil, and whether it
+// hides everything below.
+func (s keySpace) tree(o *overlay) (t *tree, hides bool) {
+	switch {
+	case s.departed:
+		return o.departed, o.cleared
+	case s.index != "":
+		return o.indices[s.index], o.cleared || o.dropped[s.index]
+	default:
+		return o.objects, o.cleared
+	}
+}
+
+// sources returns what makes up the visible contents of a key space: trees that
+// are not empty, newest first, and the bucket of the file, or nil.
+func (t *tx) sources(s keySpace) ([]*tree, *bbolt.Bucket) {
+	var trees []*tree
+	for _, o := range t.layers {
+		tree, hides := s.tree(o)
+		if tree != nil && tree.Len() > 0 {
+			trees = append(trees, tree)
+		}
+		if hides {
+			return trees, nil
+		}
+	}
+	return trees, t.bucket(s)
+}
+
+// bucket returns the bucket of the file, or nil if there is none.
+func (t *tx) bucket(s keySpace) *bbolt.Bucket {
+	switch {
+	case t.bolt == nil:
+		return nil
+	case s.departed:
+		return t.bolt.Bucket(t.c.names.departed)
+	case s.index != "":
+		return t.bolt.Bucket(t.c.names.index(s.index))
+	case t.objectBucket == nil:
+		t.objectBucket = t.bolt.Bucket(t.c.names.objects)
+	}
+	return t.objectBucket
+}
+
+// lookup returns the visible value of key, or nil.
+func (t *tx) lookup(s keySpace, key []byte) []byte {
+	for _, o := range t.layers {
+		tree, hides := s.tree(o)
+		if tree != nil {
+			if e, ok := tree.Get(entry{key: key}); ok {
+				return e.value
+			}
+		}
+		if hides {
+			return nil
+		}
+	}
+	bucket := t.bucket(s)
+	if bucket == nil || len(key) == 0 {
+		return nil
+	}
+	return bucket.Get(key)
+}
+
+func (t *tx) cursor(s keySpace) *mergeCursor {
+	trees, bucket := t.sources(s)
+	return newMergeCursor(trees, bucket)
+}
+
+func (t *tx) Header() (header store.Header, err error) {
+	err = t.engine(func() error {
+		header, err = t.header()
+		return err
+	})
+	return header, err
+}
+
+func (t *tx) header() (store.Header, error) {
+	for _, o := range t.layers {
+		if o.header != nil {
+			return o.header.Clone(), nil
+		}
+		if o.cleared {
+			return store.Header{}, store.ErrNotFound
+		}
+	}
+	return headerIn(t.bolt.Bucket(t.c.names.header))
+}
+
+// headerIn reads the header from a header bucket, which may be nil.
+func headerIn(bucket *bbolt.Bucket) (store.Header, error) {
+	if bucket == nil {
+		return store.Header{}, store.ErrNotFound
+	}
+	sealed := bucket.Get(headerKey)
+	if sealed == nil {
+		return store.Header{}, store.ErrNotFound
+	}
+	return decodeHeader(sealed)
+}
+
+func (t *tx) Totals() (store.Totals, error) {
+	var totals totalsRecord
+	err := t.engine(func() (err error) {
+		totals, err = totalsIn(t.bolt.Bucket(t.c.names.header))
+		return err
+	})
+	return totals.objects, err
+}
+
+// totalsIn reads the totals from a header bucket, which may be nil.
+func totalsIn(bucket *bbolt.Bucket) (totalsRecord, error) {
+	if bucket == nil {
+		return totalsRecord{}, nil
+	}
+	return decodeTotals(bucket.Get(totalsKey))
+}
+
+func (t *tx) Get(key string) ([]byte, error) {
+	t.inEngine = true
+	value := t.lookup(keySpace{}, []byte(key))
+	t.inEngine = false
+	if value == nil {
+		return nil, store.ErrNotFound
+	}
+	return value, nil
+}
+
+func (t *tx) Scan(from string, fn func(key, value []byte) bool) error {
+	return t.engine(func() error {
+		cursor := t.cursor(keySpace{})
+		for ok := cursor.seek([]byte(from)); ok; ok = cursor.advance() {
+			if cursor.value == nil {
+				return fmt.Errorf("%w: a bucket in place of the object %q", store.ErrCorrupt, cursor.key)
+			}
+			t.inEngine = false
+			more := fn(cursor.key, cursor.value)
+			t.inEngine = true
+			if !more {
+				break
+			}
+		}
+		return cursor.err
+	})
+}
+
+func (t *tx) IndexKeys(name, value, from string, fn func(key []byte) bool) error {
+	start := encodePair(value, from)
+	prefix := start[:len(start)-len(from)]
+	return t.engine(func() error {
+		cursor := t.cursor(keySpace{index: name})
+		for ok := cursor.seek(start); ok && bytes.HasPrefix(cursor.key, prefix); ok = cursor.advance() {
+			if !t.callback(func() bool { return fn(cursor.key[len(prefix):]) }) {
+				break
+			}
+		}
+		return cursor.err
+	})
+}
+
+func (t *tx) IndexValues(name, from string, fn func(value []byte) bool) error {
+	return t.engine(func() error {
+		cursor := t.cursor(keySpace{index: name})
+		var after []byte
+		for ok := cursor.seek(encodePair(from, "")); ok; ok = cursor.seek(after) {
+			value, _, err := splitPair(cursor.key)
+			if err != nil {
+				return fmt.Errorf("index %q: %w", name, err)
+			}
+			if !t.callback(func() bool { return fn(value) }) {
+				break
+			}
+			// All other keys of this value are skipped with one seek.
+			after = appendAfterPrefix(after[:0], cursor.key)
+		}
+		return cursor.err
+	})
+}
+
+func (t *tx) Departed(fn func(store.Departed) bool) error {
+	return t.engine(func() error {
+		cursor := t.cursor(keySpace{departed: true})
+		for ok := cursor.seek(nil); ok; ok = cursor.advance() {
+			record, err := decodeDeparted(cursor.key, cursor.value)
+			if err != nil {
+				return err
+			}
+			if !t.callback(func() bool { return fn(record) }) {
+				break
+			}
+		}
+		return cursor.err
+	})
+}

@@ -1,0 +1,69 @@
+package bolt
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/warmcache/warmcache/migrations"
+)
+
+// upgrade brings the file to the current format. After an error it is closed.
+func (db *DB) upgrade() error {
+	runner := migrations.Runner{
+		Steps: migrations.Steps,
+		Progress: func(step migrations.Step, n, of int) {
+			db.log.Info("Upgrading the cache file", "path", db.path, "format", step.To, "reason", step.Reason, "step", n, "of", of)
+		},
+	}
+	panicked, err := protect(func() error { return runner.Run(upgradeFile{db}, migrations.Current) })
+	switch {
+	case panicked:
+		return errors.Join(err, unlock(db.file), db.file.Close())
+	case err != nil:
+		return errors.Join(err, db.abandon())
+	}
+	return nil
+}
+
+// upgradeFile implements migrations.File.
+type upgradeFile struct{ db *DB }
+
+func (f upgradeFile) Version() (version int, err error) {
+	err = f.db.bolt.View(func(tx *bbolt.Tx) error {
+		version, err = formatIn(tx)
+		return err
+	})
+	return version, err
+}
+
+func (f upgradeFile) Backup(version int) error {
+	name := fmt.Sprintf("%s.backup-v%d", f.db.path, version)
+	temporary, err := os.CreateTemp(filepath.Dir(f.db.path), filepath.Base(f.db.path)+createInfix)
+	if err != nil {
+		return err
+	}
+	err = f.db.bolt.View(func(tx *bbolt.Tx) error {
+		_, err := tx.WriteTo(temporary)
+		return err
+	})
+	if err = errors.Join(err, temporary.Sync(), temporary.Close()); err == nil {
+		err = os.Rename(temporary.Name(), name)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(temporary.Name()))
+	}
+	return syncDir(filepath.Dir(name))
+}
+
+func (f upgradeFile) Update(version int, fn func(*bbolt.Tx) error) error {
+	return f.db.bolt.Update(func(tx *bbolt.Tx) error {
+		if err := fn(tx); err != nil {
+			return err
+		}
+		return tx.Bucket(metaBucket).Put(formatKey, encodeFormat(version))
+	})
+}

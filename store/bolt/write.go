@@ -1,0 +1,210 @@
+package bolt
+
+import (
+	"bytes"
+	"fmt"
+
+	"go.etcd.io/bbolt"
+)
+
+// fillPercent of pages when they split. Object keys mostly arrive in order; the
+// default of 0.5 leaves the file half empty.
+const fillPercent = 0.9
+
+// writer writes one overlay into a transaction. Writing the same overlay again
+// changes nothing: everything that is counted is counted by what was there.
+type writer struct {
+	c      *collection
+	tx     *bbolt.Tx
+	header *bbolt.Bucket
+	totals totalsRecord
+}
+
+// write writes o, in the order in which overlays hide things: what o clears and
+// drops goes first, then comes what it holds. Buckets are opened as they are
+// needed, because an informer of a small resource should not cost pages.
+func (c *collection) write(tx *bbolt.Tx, o *overlay) error {
+	w := &writer{c: c, tx: tx}
+	for _, step := range []func(*overlay) error{w.open, w.clear, w.objects, w.indices, w.departed, w.close} {
+		if err := step(o); err != nil {
+			return fmt.Errorf("write %s: %w", c.id, err)
+		}
+	}
+	return nil
+}
+
+// open reads the totals that the overlay starts from: none after a clear, for
+// which damaged totals must not be in the way.
+func (w *writer) open(o *overlay) (err error) {
+	if w.header, err = createBucket(w.tx, w.c.names.header); err != nil {
+		return err
+	}
+	if o.cleared || w.header.Get(totalsKey) == nil {
+		return nil
+	}
+	w.totals, err = totalsIn(w.header)
+	return err
+}
+
+func (w *writer) clear(o *overlay) error {
+	if o.cleared {
+		if err := w.header.Delete(headerKey); err != nil {
+			return err
+		}
+		return w.c.deleteContents(w.tx)
+	}
+	for name := range o.dropped {
+		if err := deleteBucket(w.tx, w.c.names.index(name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// objects counts by the record that the transaction finds and not by what the
+// overlay was applied to, which a commit that failed after the fact has changed.
+func (w *writer) objects(o *overlay) error {
+	return w.each(w.c.names.objects, o.objects, func(bucket *bbolt.Bucket, e entry) error {
+		if old := bucket.Get(e.key); old != nil {
+			w.totals.objects.Remove(string(e.key), old)
+		}
+		if e.value == nil {
+			return bucket.Delete(e.key)
+		}
+		w.totals.objects.Add(string(e.key), e.value)
+		return bucket.Put(e.key, e.value)
+	})
+}
+
+func (w *writer) indices(o *overlay) error {
+	for name, index := range o.indices {
+		if err := w.each(w.c.names.index(name), index, func(bucket *bbolt.Bucket, e entry) error {
+			if e.value == nil {
+				return bucket.Delete(e.key)
+			}
+			return bucket.Put(e.key, e.value)
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *writer) departed(o *overlay) error {
+	err := w.each(w.c.names.departed, o.departed, w.putDeparted)
+	if err != nil || w.totals.departedBytes <= w.c.db.options.DepartedBytes {
+		return err
+	}
+	return w.trimDeparted()
+}
+
+func (w *writer) putDeparted(bucket *bbolt.Bucket, e entry) error {
+	if old := bucket.Get(e.key); old != nil {
+		w.totals.departedCount--
+		w.totals.departedBytes -= int64(len(old))
+	}
+	if e.value == nil {
+		return bucket.Delete(e.key)
+	}
+	w.totals.departedCount++
+	w.totals.departedBytes += int64(len(e.value))
+	return bucket.Put(e.key, e.value)
+}
+
+// trimDeparted drops the oldest departed records as overlay.trimDeparted does.
+// It reads all of them, which the margin of an eighth makes rare.
+func (w *writer) trimDeparted() error {
+	bucket := w.tx.Bucket(w.c.names.departed)
+	var records []departedAge
+	err := bucket.ForEach(func(key, value []byte) error {
+		if len(value) >= departedHeaderSize {
+			records = append(records, ageOf(bytes.Clone(key), value))
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	victims := oldest(records, w.totals.departedBytes-w.c.db.options.DepartedBytes/8*7)
+	for _, v := range victims {
+		if err := w.putDeparted(bucket, entry{key: v.key}); err != nil {
+			return err
+		}
+	}
+	w.c.logDropped(len(victims))
+	return nil
+}
+
+// close writes the header bucket, which also makes the collection exist.
+func (w *writer) close(o *overlay) error {
+	if o.header != nil {
+		sealed, err := encodeHeader(o.header)
+		if err != nil {
+			return err
+		}
+		if err := w.header.Put(headerKey, sealed); err != nil {
+			return err
+		}
+	}
+	return w.header.Put(totalsKey, w.totals.encode())
+}
+
+// each calls fn for the entries of t, in key order, with their bucket. It
+// creates the bucket if there is anything to store.
+func (w *writer) each(name []byte, t *tree, fn func(*bbolt.Bucket, entry) error) error {
+	if t.Len() == 0 {
+		return nil
+	}
+	bucket, err := createBucket(w.tx, name)
+	if err != nil {
+		return err
+	}
+	t.Ascend(func(e entry) bool {
+		err = fn(bucket, e)
+		return err == nil
+	})
+	return err
+}
+
+// createBucket returns a bucket, which it creates if need be. FillPercent is a
+// setting of the handle, not of the bucket.
+func createBucket(tx *bbolt.Tx, name []byte) (*bbolt.Bucket, error) {
+	bucket, err := tx.CreateBucketIfNotExists(name)
+	if err != nil {
+		return nil, err
+	}
+	bucket.FillPercent = fillPercent
+	return bucket, nil
+}
+
+// deleteBucket deletes a bucket if it exists.
+func deleteBucket(tx *bbolt.Tx, name []byte) error {
+	if tx.Bucket(name) == nil {
+		return nil
+	}
+	return tx.DeleteBucket(name)
+}
+
+// deleteContents deletes every bucket of c but the header.
+func (c *collection) deleteContents(tx *bbolt.Tx) error {
+	doomed := [][]byte{c.names.objects, c.names.departed}
+	prefix := []byte(c.names.indices)
+	cursor := tx.Cursor()
+	for name, _ := cursor.Seek(prefix); bytes.HasPrefix(name, prefix); name, _ = cursor.Next() {
+		doomed = append(doomed, bytes.Clone(name))
+	}
+	for _, name := range doomed {
+		if err := deleteBucket(tx, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deleteCollection deletes every bucket of c.
+func (c *collection) deleteCollection(tx *bbolt.Tx) error {
+	if err := c.deleteContents(tx); err != nil {
+		return err
+	}
+	return deleteBucket(tx, c.names.header)
+}
