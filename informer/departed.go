@@ -35,8 +35,9 @@ type departedTracker struct {
 	// attempts are those entries whose record counts an attempt.
 	attempts []departedEntry
 	// late are the departed objects that waited for a handler. Each handler that
-	// registers within the retention gets them.
-	late []indexer.Departed
+	// registers before lateUntil gets them.
+	late      []indexer.Departed
+	lateUntil time.Time
 	// waiting says that no handler has been there to give departed objects to:
 	// they stay in the file, however long that takes.
 	waiting bool
@@ -141,6 +142,10 @@ func (i *sharedIndexInformer) departedForLateHandler() []notification {
 	if t.waiting {
 		t.waiting = false
 		t.late = i.takeDeparted(context.Background())
+		t.lateUntil = i.clock.Now().Add(t.retention)
+	}
+	if !i.clock.Now().Before(t.lateUntil) {
+		t.late = nil
 	}
 	var ns []notification
 	for _, d := range t.late {
@@ -210,7 +215,6 @@ func (i *sharedIndexInformer) sweepDeparted() (pause time.Duration, more bool) {
 	i.indexer.UpdateDeparted(ops)
 	switch {
 	case len(t.entries) == 0:
-		t.late = nil
 		return 0, false
 	case len(t.attempts) > 0:
 		return departedCheck, true
