@@ -17,6 +17,8 @@ const childVariable = "WARMCACHE_CRASHTEST_CHILD"
 
 var children = map[string]func(argument string) error{
 	"informers": runInformers,
+	"hold":      holdFile,
+	"open":      openUnprivileged,
 }
 
 var (
