@@ -99,7 +99,7 @@ func TestInformer_HandlersGetEachChangeOnce(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			for n := 0; n < 300; n++ {
+			for n := range 300 {
 				w.create(name(n))
 				time.Sleep(time.Millisecond)
 			}

@@ -10,6 +10,6 @@ import (
 func TestMain(m *testing.M) {
 	// The other default handler slows errors down by a time that it remembers
 	// across bubbles: it would sleep for years.
-	utilruntime.ErrorHandlers = utilruntime.ErrorHandlers[:1]
+	utilruntime.ErrorHandlers = utilruntime.ErrorHandlers[:1] //nolint:reassign // the variable is there to be set
 	goleak.VerifyTestMain(m)
 }

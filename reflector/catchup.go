@@ -139,7 +139,7 @@ func (r *Reflector) round(ctx context.Context) error {
 	case err != nil && !errors.Is(err, errDeadline):
 		return r.watchEnded(err)
 	case ctx.Err() != nil || r.Status().CaughtUp:
-		return nil
+		return nil //nolint:nilerr // a deadline ends a round like any other end
 	}
 	if r.policy.resumed {
 		// The round ended by itself: the watch was accepted.

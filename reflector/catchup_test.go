@@ -91,8 +91,10 @@ func TestReflector_Start(t *testing.T) {
 	}, {
 		name:  "no proof comes",
 		after: 13 * time.Second,
-		want: []string{"probe", "watch 5", "probe", "watch 5", "probe", "watch 5", "probe", "watch 5",
-			"list", "commit 10 []", "caught up", "watch 10"},
+		want: []string{
+			"probe", "watch 5", "probe", "watch 5", "probe", "watch 5", "probe", "watch 5",
+			"list", "commit 10 []", "caught up", "watch 10",
+		},
 	}, {
 		name:   "no proof is to be expected",
 		script: func(f *fake) { f.options.Origin.NoBookmarks = true },
@@ -107,8 +109,10 @@ func TestReflector_Start(t *testing.T) {
 			f.streams = []stream{events(), events(), events(), events(modified("a", "6")), events(), events(), events(), events(bookmark("10"))}
 		},
 		after: 22 * time.Second,
-		want: []string{"probe", "watch 5", "probe", "watch 5", "probe", "watch 5", "probe", "watch 5", "update a@6",
-			"probe", "watch 6", "probe", "watch 6", "probe", "watch 6", "probe", "watch 6", "bookmark @10", "caught up"},
+		want: []string{
+			"probe", "watch 5", "probe", "watch 5", "probe", "watch 5", "probe", "watch 5", "update a@6",
+			"probe", "watch 6", "probe", "watch 6", "probe", "watch 6", "probe", "watch 6", "bookmark @10", "caught up",
+		},
 	}, {
 		name:   "expired at once",
 		script: func(f *fake) { f.streams = []stream{events(failure(expired()))} },
@@ -199,7 +203,7 @@ func TestReflector_Retries(t *testing.T) {
 					t.Errorf("the watch error handler was given %d errors, want 6: %v", len(f.handled), f.handled)
 				}
 				for _, n := range []int{2, 4, 5} {
-					if f.handled[n] != err {
+					if f.handled[n] != err { //nolint:errorlint // unwrapped is the point
 						t.Errorf("error %d, of a watch, was wrapped: %v", n, f.handled[n])
 					}
 				}

@@ -185,6 +185,7 @@ func (f *fake) IsWatchListSemanticsUnSupported() bool { return !f.streaming }
 func (f *fake) List(o metav1.ListOptions) (runtime.Object, error) {
 	return f.ListWithContext(f.t.Context(), o)
 }
+
 func (f *fake) Watch(o metav1.ListOptions) (watch.Interface, error) {
 	return f.WatchWithContext(f.t.Context(), o)
 }

@@ -225,6 +225,7 @@ func (r *Reflector) listCall(ctx context.Context, options metav1.ListOptions) (r
 		return nil, ctx.Err()
 	case a := <-answers:
 		if a.panicked != nil {
+			//hygiene:allow panic: the ListerWatcher's own, back on the goroutine that called it
 			panic(a.panicked)
 		}
 		return a.list, a.err

@@ -83,7 +83,7 @@ func TestReflector_StreamedList(t *testing.T) {
 				f.streaming = true
 				f.items = objects("p@1")
 				test.script(f)
-				f.run(test.pauses*pause + pause/10)
+				f.run(pause*test.pauses + pause/10) //nolint:durationcheck // a number of pauses
 				f.want(test.want...)
 			})
 		})

@@ -25,8 +25,11 @@ import (
 // Queue is where a reflector puts what it reads. Its methods are called by one
 // goroutine, except CaughtUp.
 type Queue interface {
+	// Add, Update and Delete queue what a watch reported.
 	Add(obj any) error
+	// Update is for a modified object.
 	Update(obj any) error
+	// Delete is given the final state.
 	Delete(obj any) error
 	// Bookmark says that everything up to rv has been queued.
 	Bookmark(rv string) error
@@ -42,7 +45,9 @@ type Queue interface {
 
 // Replacement is a list of the whole collection under way.
 type Replacement interface {
+	// Add adds an object, or replaces the one of its key.
 	Add(obj any) error
+	// Remove takes an object out again.
 	Remove(obj any) error
 	// Commit queues the list as the state at rv.
 	Commit(rv string)

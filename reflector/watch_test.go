@@ -88,8 +88,10 @@ func TestReflector_Watch(t *testing.T) {
 			f.options.Origin.RV = "6"
 		},
 		pauses: 8,
-		want: []string{"watch 6", "watch 6", "watch 6", "watch 6", "bookmark @6",
-			"probe", "watch 6", "probe", "watch 6", "probe", "watch 6", "probe", "watch 6", "probe", "watch 6"},
+		want: []string{
+			"watch 6", "watch 6", "watch 6", "watch 6", "bookmark @6",
+			"probe", "watch 6", "probe", "watch 6", "probe", "watch 6", "probe", "watch 6", "probe", "watch 6",
+		},
 	}, {
 		name:   "a very short watch",
 		script: func(f *fake) { f.streams = []stream{closing()} },
@@ -143,7 +145,7 @@ func TestReflector_Watch(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fake) {
 				f.rv = "5"
 				test.script(f)
-				f.run(test.pauses*pause + pause/10)
+				f.run(pause*test.pauses + pause/10) //nolint:durationcheck // a number of pauses
 				f.want(slices.Concat([]string{"probe", "caught up", "watch " + f.options.Origin.RV}, test.want)...)
 			})
 		})
