@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
@@ -269,6 +270,76 @@ func TestDeparted_LateHandlerCrashes(t *testing.T) {
 		if got := w.departed(); !slices.Equal(got, []string{"a 1"}) {
 			t.Errorf("departed %v", got)
 		}
+	})
+}
+
+// TestDeparted_StopDuringLateDelivery checks that a stop clears the records whose
+// delivery has ended for every late handler, and no others.
+func TestDeparted_StopDuringLateDelivery(t *testing.T) {
+	for name, slow := range map[string][]string{
+		"before the last delete": {"initial b"},
+		"of the second handler":  {"nothing", "delete a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.gone("a", "b")
+				p := w.prepare()
+				p.run()
+				<-p.informer.HasSyncedChecker().Done()
+				for _, slowEvent := range slow {
+					p.handleWith(func(event string) {
+						if event == slowEvent {
+							time.Sleep(time.Hour)
+						}
+					}, cache.HandlerOptions{})
+					synctest.Wait()
+				}
+				p.stop() // waits for the handler to return from what it is in
+				if got := w.departed(); len(got) != 1 || !strings.HasPrefix(got[0], "b ") {
+					t.Errorf("departed %v, want b alone", got)
+				}
+				p = w.start().synced()
+				w.wantEvents(p.recorder, "initial b", "delete b", "initial kept")
+				p.stop()
+			})
+		})
+	}
+}
+
+// TestDeparted_SelectedAgain checks that an object which a selector lets go, takes
+// back and lets go again is not forgotten because of the first time.
+func TestDeparted_SelectedAgain(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.selector = "selected"
+		label := func(labels map[string]string, write func(...runtime.Object) error) {
+			x := configMap("x", "")
+			x.Labels = labels
+			if err := write(x); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		selected := map[string]string{"selected": ""}
+		label(selected, w.server.Create)
+		p := w.prepare()
+		p.recorder = p.handleWith(func(event string) {
+			if event == "add x" {
+				time.Sleep(time.Hour)
+			}
+		}, cache.HandlerOptions{})
+		p.run()
+		p.synced()
+		label(nil, w.server.Update)
+		label(selected, w.server.Update)
+		label(nil, w.server.Update)
+		p.stop() // waits for the handler to return from OnAdd
+		w.wantEvents(p.recorder, "initial x", "delete x", "add x")
+		if got := w.departed(); !slices.Equal(got, []string{"x 0"}) {
+			t.Errorf("departed %v", got)
+		}
+		p = w.start().synced()
+		w.wantEvents(p.recorder, "initial x", "delete x")
+		p.stop()
 	})
 }
 
