@@ -53,7 +53,7 @@ func (w *world) change(random *rand.Rand) {
 }
 
 // upheaval makes most objects of the large collection differ from what anybody
-// has stored, and some of them vanish or come back. What was stored expires.
+// has stored, and some of them vanish or come back.
 func (w *world) upheaval(random *rand.Rand) {
 	for i := range bulk {
 		switch random.IntN(20) {
@@ -64,7 +64,6 @@ func (w *world) upheaval(random *rand.Rand) {
 			w.put(configMaps, bulkKey(i), tiers[random.IntN(3)])
 		}
 	}
-	w.server.Compact()
 }
 
 // whileDown changes the server while no process runs.

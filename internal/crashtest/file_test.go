@@ -50,8 +50,8 @@ func newFileChecker(t testing.TB, w *world, l *ledger, path string) *fileChecker
 
 // check verifies a copy of the file, so that whatever is wrong with the file
 // itself is still there for the next process. stopped says that the process
-// ended by itself.
-func (f *fileChecker) check(stopped bool) {
+// ended by itself, synced that its informers had synced before.
+func (f *fileChecker) check(stopped, synced bool) {
 	f.t.Helper()
 	content, err := os.ReadFile(f.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -79,7 +79,11 @@ func (f *fileChecker) check(stopped bool) {
 		}
 	}
 	for _, s := range specs {
-		f.collection(s, collections[s.identity()], stopped)
+		in := collections[s.identity()]
+		f.collection(s, in, stopped)
+		if header := in.contents.Header; stopped && synced && (header == nil || !header.Complete) {
+			f.t.Errorf("%s: incomplete although the process had synced and was stopped: %+v", s.name, header)
+		}
 	}
 }
 

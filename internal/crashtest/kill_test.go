@@ -91,6 +91,12 @@ func (k *killer) live() {
 	if upheaval {
 		k.world.upheaval(k.random)
 		k.life.Flush = time.Millisecond
+		if k.random.IntN(2) == 0 {
+			k.world.server.Compact()
+		} else {
+			// A list although a watch could be resumed.
+			k.life.ListBelow = 1 << 30
+		}
 	}
 	k.world.whileDown(k.random)
 	k.process = startProcess(k.t, k.ledger, k.life, k.environment()...)
@@ -122,11 +128,11 @@ func (k *killer) nextProgram() {
 	l.Flush = pick(k.random, time.Millisecond, 3*time.Millisecond, 10*time.Millisecond, 100*time.Millisecond)
 	l.Late = k.random.IntN(6) == 0
 	l.Slow = k.random.IntN(6) == 0
-	if k.random.IntN(12) == 0 {
+	if k.random.IntN(10) == 0 {
 		l.IndexVersion = pick(k.random, "1", "2")
 	}
-	if k.random.IntN(12) == 0 {
-		l.TransformVersion = pick(k.random, "", "1", "2")
+	if k.random.IntN(8) == 0 {
+		l.TransformVersion = pick(k.random, "", "1")
 	}
 }
 
@@ -284,9 +290,9 @@ func (k *killer) end() {
 		k.tally["stopped"]++
 	}
 	p.mu.Lock()
-	stopped := p.mu.stopped
+	stopped, synced := p.mu.stopped, p.syncedLocked()
 	p.mu.Unlock()
-	k.file.check(stopped)
+	k.file.check(stopped, synced)
 	if stopped {
 		k.file.leftovers()
 	}
