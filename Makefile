@@ -43,7 +43,7 @@ endif
 
 examples: ## Run what the documentation shows
 	go test -run '^Example' ./...
-	$(if $(wildcard examples/warmrestart),go run ./examples/warmrestart -objects 2000)
+	go run ./examples/warmrestart -objects 2000
 
 e2e: ## Run the tests against a real kube-apiserver and etcd
 	cd e2e && go run ./cmd/buildservers

@@ -209,7 +209,9 @@ func TestCodec_Metadata_KeepsNilAndEmptyApart(t *testing.T) {
 			DeletionTimestamp: &metav1.Time{}, DeletionGracePeriodSeconds: new(int64),
 		}},
 		"fields": {ObjectMeta: metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{
-			{Manager: "nil"}, {FieldsV1: &metav1.FieldsV1{}}, {FieldsV1: metav1.NewFieldsV1("")},
+			{Manager: "nil"},
+			{FieldsV1: &metav1.FieldsV1{}},
+			{FieldsV1: metav1.NewFieldsV1("")},
 			{FieldsV1: metav1.NewFieldsV1("{}"), Time: &metav1.Time{Time: time.Unix(1, 0)}},
 		}}},
 	} {

@@ -72,7 +72,7 @@ func TestRecord_AnyTruncationIsAnError(t *testing.T) {
 		c := mustNew(t, obj)
 		record := mustEncode(t, c, obj)
 		body := record[:len(record)-checksumSize]
-		for n := range len(body) {
+		for n := range body {
 			if _, err := c.Decode(record[:n]); !errors.Is(err, store.ErrCorrupt) {
 				t.Fatalf("%v, %d bytes: Decode: %v", kind, n, err)
 			}

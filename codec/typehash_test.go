@@ -112,7 +112,7 @@ func TestHashType_EndsOnRecursiveTypes(t *testing.T) {
 func TestHashType_IgnoresUnexportedFields(t *testing.T) {
 	with := reflect.TypeFor[struct {
 		A string
-		b int //nolint:unused
+		b int
 	}]()
 	if hashType(with) != hashType(reflect.TypeFor[struct{ A string }]()) {
 		t.Error("an unexported field changes the hash")

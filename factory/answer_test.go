@@ -64,7 +64,7 @@ func TestAnswer_Get_SharesButForgetsAFailure(t *testing.T) {
 		failure := errors.New("unreachable")
 		a, b := s.getAsync(t.Context()), s.getAsync(t.Context())
 		s.replies <- func() (int, error) { return 0, failure }
-		if ra, rb := <-a, <-b; ra.err != failure || rb.err != failure || s.asked != 1 {
+		if ra, rb := <-a, <-b; !errors.Is(ra.err, failure) || !errors.Is(rb.err, failure) || s.asked != 1 {
 			t.Errorf("get = %v and %v after %d calls, want the failure after 1", ra, rb, s.asked)
 		}
 		c := s.getAsync(t.Context())

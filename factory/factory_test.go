@@ -59,7 +59,7 @@ func TestFactory_InformerFor_PassesEveryOption(t *testing.T) {
 	switch {
 	case reflect.TypeOf(got.example) != reflect.TypeFor[*corev1.Pod]():
 		t.Errorf("example is a %T", got.example)
-	case o.Store != store.Store(db), o.Cluster == nil, o.Schema == nil:
+	case o.Store != db, o.Cluster == nil, o.Schema == nil:
 		t.Error("informer is not persisted")
 	case o.Identity != wantID:
 		t.Errorf("identity = %v, want %v", o.Identity, wantID)

@@ -65,7 +65,7 @@ func body(path, json string) http.HandlerFunc {
 const kubeSystem = `{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"kube-system","uid":"u-1"}}`
 
 // clusterAndSchema returns the functions that two informers of f got.
-func clusterAndSchema(t *testing.T, f *Factory) (cluster [2]func(context.Context) (string, error), schema [2]func(context.Context) (string, error)) {
+func clusterAndSchema(t *testing.T, f *Factory) (cluster, schema [2]func(context.Context) (string, error)) {
 	t.Helper()
 	calls := record(f)
 	f.Core().V1().Pods().Informer()

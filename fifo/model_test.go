@@ -174,7 +174,7 @@ func (m *model) compare(rv string) {
 func (m *model) converge() {
 	m.known.getErr, m.known.unchangedErr = nil, nil
 	select {
-	case <-m.queue.Failed():
+	case <-m.queue.Failed(): //nolint:errcheck // that it failed is all
 		m.connected = false
 	default:
 	}

@@ -253,7 +253,7 @@ func TestQueue_Transform_FailureQueuesNothing(t *testing.T) {
 	var result any
 	transform := func(any) (any, error) { return result, boom }
 	k := newKnown()
-	f := &fixture{T: t, known: k, Queue: New(Options{Known: k, Transform: transform})}
+	f := New(Options{Known: k, Transform: transform})
 	r := f.NewReplacement()
 	for name, push := range map[string]func(any) error{"Add": f.Add, "Update": f.Update, "Delete": f.Delete, "Replacement.Add": r.Add} {
 		if err := push(object("a", "1")); !errors.Is(err, boom) {

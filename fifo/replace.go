@@ -61,7 +61,7 @@ func (r *Replacement) Commit(rv string) {
 	defer q.mu.Unlock()
 	q.mu.failed = false
 	select {
-	case <-q.failures:
+	case <-q.failures: //nolint:errcheck // taken back
 	default:
 	}
 	// What is queued for an object before the list is not what a later delta

@@ -144,6 +144,7 @@ func (x *Indexer) headerLocked(u Update) store.Header {
 		// A foreign fingerprint stays until every record has been replaced, so
 		// that a crash in between does not make old records look like new ones.
 		header.Complete, header.Fingerprint = true, x.write.fingerprint
+		header.Indices = x.fingerprintsLocked()
 	}
 	if !u.Contact.IsZero() {
 		header.Contact = u.Contact.UTC()

@@ -107,7 +107,9 @@ func BenchmarkIndexer_Apply(b *testing.B) {
 					}
 					continue
 				}
-				s.(cache.TransactionStore).Transaction(txns...)
+				if err := s.(cache.TransactionStore).Transaction(txns...); err != nil {
+					b.Fatal(err)
+				}
 			}
 		})
 	}

@@ -71,12 +71,16 @@ func TestIndexer_Departed_HasTheLastState(t *testing.T) {
 }
 
 func TestIndexer_UpdateDeparted(t *testing.T) {
-	file := storetest.NewMemory()
-	p := start(t, file, startOptions{})
+	file, written := storetest.NewMemory(), &recorder{}
+	p := start(t, file, startOptions{wrap: written.wrap})
 	p.list("1", pod("a", "1", "x"), pod("b", "1", "x"))
 	p.apply(Update{RV: "3", Changes: departing(remove("a"), remove("b"))})
+	written.batches = nil
 	p.UpdateDeparted([]store.DepartedOp{{Key: "ns/a", UID: "uid-a", Attempts: 2}, {Key: "ns/b", UID: "uid-b", Remove: true}})
 	p.UpdateDeparted(nil)
+	if len(written.batches) != 1 {
+		t.Errorf("%d batches", len(written.batches))
+	}
 	departed, err := start(t, file, startOptions{}).Departed()
 	if err != nil || len(departed) != 1 || departed[0].Key != "ns/a" || departed[0].Attempts != 2 {
 		t.Errorf("departed %+v, %v", departed, err)

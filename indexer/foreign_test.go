@@ -92,3 +92,16 @@ func TestIndexer_Restart_WithinAListOverForeignRecords(t *testing.T) {
 		t.Errorf("origin %+v of a mixture", p.origin)
 	}
 }
+
+// Without their index entries the records are no use to the program that wrote
+// them, should it come back.
+func TestIndexer_Load_ForeignRecordsAreIncomplete(t *testing.T) {
+	file := storetest.NewMemory()
+	start(t, file, startOptions{}).list("1", pod("a", "1", "x"))
+	p := start(t, file, startOptions{fingerprint: "f2"})
+	p.wantHeader("1", false, "f1")
+	p.apply(Update{RV: "2"})
+	if p = start(t, file, startOptions{}); p.origin.RV != "" {
+		t.Errorf("origin %+v", p.origin)
+	}
+}

@@ -109,8 +109,10 @@ func attach(t testing.TB, file *storetest.Memory, o startOptions) *process {
 	if o.codec == nil {
 		o.codec = podCodec(t)
 	}
-	p := &process{TB: t, codec: o.codec, collection: collection,
-		Indexer: New(Options{Indexers: o.indexers, IndexVersions: o.versions, Logger: quiet()})}
+	p := &process{
+		TB: t, codec: o.codec, collection: collection,
+		Indexer: New(Options{Indexers: o.indexers, IndexVersions: o.versions, Logger: quiet()}),
+	}
 	attached := collection
 	if o.wrap != nil {
 		attached = o.wrap(collection)

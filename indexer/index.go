@@ -161,7 +161,9 @@ func (x *Indexer) reindexLocked() {
 }
 
 // rebuildLocked writes the named indices anew from the objects in memory, with
-// the header that vouches for them.
+// the header that vouches for them. Foreign records have no entries: as long as
+// there are any, no index is vouched for, not even to the program that wrote
+// them and may come back.
 func (x *Indexer) rebuildLocked(names []string) {
 	if !x.write.persistentLocked() {
 		return
@@ -183,7 +185,10 @@ func (x *Indexer) rebuildLocked(names []string) {
 		}
 	}
 	header := x.write.header
-	header.Indices = x.fingerprintsLocked()
+	header.Indices = nil
+	if !x.write.foreignLocked() {
+		header.Indices = x.fingerprintsLocked()
+	}
 	batch.Header = &header
 	x.persistLocked(batch)
 }

@@ -240,6 +240,17 @@ func TestIndexer_Load_DropsIndicesOfForeignRecords(t *testing.T) {
 	p.verify()
 }
 
+// After a program that was interrupted before its list, the one before it comes
+// back, and finds its records without their entries.
+func TestIndexer_Load_RebuildsIndicesThatAnotherProgramDropped(t *testing.T) {
+	file := storetest.NewMemory()
+	start(t, file, startOptions{}).list("1", pod("a", "1", "x"), pod("b", "1", "x"))
+	start(t, file, startOptions{fingerprint: "f2"})
+	p := start(t, file, startOptions{})
+	p.apply(Update{Complete: true, RV: "2"})
+	p.verify()
+}
+
 func TestNew_CopiesIndexVersions(t *testing.T) {
 	versions := map[string]string{"app": "1"}
 	x := New(Options{IndexVersions: versions})

@@ -17,7 +17,9 @@ import (
 // at a time. Encode is deterministic: equal records mean equal objects. The
 // errors of Decode wrap store.ErrCorrupt. *codec.Codec is one.
 type Codec interface {
+	// Encode returns the sealed record of obj, which it must not keep.
 	Encode(obj runtime.Object) ([]byte, error)
+	// Decode returns an object that shares no memory with the record.
 	Decode(record []byte) (runtime.Object, error)
 }
 

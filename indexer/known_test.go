@@ -64,6 +64,19 @@ func TestKnown_Unchanged(t *testing.T) {
 	}
 }
 
+func TestKnown_Unchanged_OtherVersionsAreNotEncoded(t *testing.T) {
+	encoded := 0
+	p := start(t, storetest.NewMemory(), startOptions{
+		codec: picky{Codec: podCodec(t), encode: func(*corev1.Pod) error { encoded++; return nil }},
+	})
+	p.list("1", pod("a", "1", "x"))
+	encoded = 0
+	keys, objs := []string{"ns/a", "ns/b"}, []any{pod("a", "2", "x"), pod("b", "1", "x")}
+	if _, err := p.Known().Unchanged(keys, objs); err != nil || encoded != 0 {
+		t.Errorf("%d objects were encoded, %v", encoded, err)
+	}
+}
+
 // The record decides, not the object in memory, which a caller may have mutated.
 func TestKnown_Unchanged_ComparesTheRecord(t *testing.T) {
 	p := start(t, storetest.NewMemory(), startOptions{})

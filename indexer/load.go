@@ -3,7 +3,6 @@ package indexer
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/warmcache/warmcache/codec"
 	"github.com/warmcache/warmcache/internal/parallel"
@@ -23,7 +22,8 @@ type unread struct {
 	uid string
 }
 
-// record is a copy of one stored record.
+// record is a copy of one stored record. The value is only good until the next
+// chunk is read.
 type record struct {
 	key   string
 	value []byte
@@ -68,12 +68,10 @@ func (x *Indexer) Load(ctx context.Context) error {
 func (x *Indexer) installLoadedLocked(r *reader) {
 	x.write.loaded = true
 	x.write.unread = r.unread
-	if !r.foreign {
-		x.objects.Replace(r.objects, "")
-		x.count.Store(int64(len(r.objects)))
-		if x.write.header.Complete {
-			x.setVersion(x.write.header.RV)
-		}
+	x.objects.Replace(r.objects, "")
+	x.count.Store(int64(len(r.objects)))
+	if x.write.header.Complete {
+		x.setVersion(x.write.header.RV)
 	}
 	x.reindexLocked()
 }
@@ -87,6 +85,9 @@ type reader struct {
 	objects map[string]any
 	unread  map[string]unread
 	totals  store.Totals
+	// slab holds the values of one chunk. Decoded objects share no memory with
+	// their records, so one is enough for all chunks.
+	slab []byte
 }
 
 func (r *reader) read(ctx context.Context) error {
@@ -99,7 +100,7 @@ func (r *reader) read(ctx context.Context) error {
 		return err
 	}
 	// The count is not verified yet; it must not decide how much to allocate.
-	r.objects = make(map[string]any, min(max(want.Count, 0), 1<<20))
+	r.objects = make(map[string]any, min(max(want.Count, 0), 1<<17))
 	r.unread = map[string]unread{}
 	for from, more := "", true; more; {
 		if ctx.Err() != nil {
@@ -125,14 +126,22 @@ func (r *reader) read(ctx context.Context) error {
 // chunk copies records from one View.
 func (r *reader) chunk(from string) ([]record, error) {
 	var chunk []record
+	var ends []int
+	r.slab = r.slab[:0]
 	err := r.collection.View(func(tx store.Tx) error {
-		size := 0
 		return tx.Scan(from, func(key, value []byte) bool {
-			chunk = append(chunk, record{string(key), slices.Clone(value)})
-			size += len(value)
-			return len(chunk) < chunkRecords && size < chunkBytes
+			r.slab = append(r.slab, value...)
+			ends = append(ends, len(r.slab))
+			chunk = append(chunk, record{key: string(key)})
+			return len(chunk) < chunkRecords && len(r.slab) < chunkBytes
 		})
 	})
+	// Only now, because the slab may have moved.
+	start := 0
+	for i, end := range ends {
+		chunk[i].value = r.slab[start:end:end]
+		start = end
+	}
 	return chunk, err
 }
 

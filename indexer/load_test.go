@@ -35,7 +35,7 @@ func (g *gate) pass() error {
 
 // loading starts a process over a file with one pod, "a", whose Load runs in the
 // background and waits before the given View.
-func loading(t *testing.T, ctx context.Context, file *storetest.Memory, o startOptions, stop int) (*process, *gate, <-chan error) {
+func loading(ctx context.Context, t *testing.T, file *storetest.Memory, o startOptions, stop int) (*process, *gate, <-chan error) {
 	t.Helper()
 	start(t, file, startOptions{}).list("1", pod("a", "1", "x"))
 	g := newGate(stop)
@@ -50,7 +50,7 @@ func loading(t *testing.T, ctx context.Context, file *storetest.Memory, o startO
 
 func TestIndexer_Load_DoesNotBlockReads(t *testing.T) {
 	for _, fingerprint := range []string{"f1", "f2"} {
-		p, g, done := loading(t, context.Background(), storetest.NewMemory(), startOptions{fingerprint: fingerprint}, 4)
+		p, g, done := loading(context.Background(), t, storetest.NewMemory(), startOptions{fingerprint: fingerprint}, 4)
 		p.wantObjects()
 		if _, exists, err := p.GetByKey("ns/a"); exists || err != nil {
 			t.Errorf("GetByKey: %t, %v", exists, err)
@@ -75,7 +75,7 @@ func TestIndexer_Load_DoesNotBlockReads(t *testing.T) {
 func TestIndexer_AddIndexers_DuringLoad(t *testing.T) {
 	for stop := 2; stop <= 4; stop++ {
 		file := storetest.NewMemory()
-		p, g, done := loading(t, context.Background(), file, startOptions{}, stop)
+		p, g, done := loading(context.Background(), t, file, startOptions{}, stop)
 		before := p.dump()
 		if err := p.AddIndexers(cache.Indexers{"node": byNode}); err != nil {
 			t.Fatal(err)
@@ -124,7 +124,7 @@ func TestIndexer_AddIndexers_ConcurrentWithLoad(t *testing.T) {
 			}
 		})
 		wg.Go(func() {
-			for p.Len() < 2 {
+			for range 100 {
 				_ = p.List()
 				_, _ = p.ByIndex("app", "x")
 			}
@@ -140,7 +140,7 @@ func TestIndexer_AddIndexers_ConcurrentWithLoad(t *testing.T) {
 
 func TestIndexer_Reset_DuringLoad(t *testing.T) {
 	for _, fingerprint := range []string{"f1", "f2"} {
-		p, g, done := loading(t, context.Background(), storetest.NewMemory(), startOptions{fingerprint: fingerprint}, 4)
+		p, g, done := loading(context.Background(), t, storetest.NewMemory(), startOptions{fingerprint: fingerprint}, 4)
 		p.Reset()
 		close(g.open)
 		if err := <-done; err != nil {
@@ -158,7 +158,7 @@ func TestIndexer_Reset_DuringLoad(t *testing.T) {
 func TestIndexer_Load_Interrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	file := storetest.NewMemory()
-	p, g, done := loading(t, ctx, file, startOptions{}, 3)
+	p, g, done := loading(ctx, t, file, startOptions{}, 3)
 	before := p.dump()
 	cancel()
 	close(g.open)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/warmcache/warmcache/store"
 )
@@ -42,6 +43,9 @@ type Origin struct {
 	Cluster, Schema string
 	// NoBookmarks is store.Header.NoBookmarks.
 	NoBookmarks bool
+	// Contact is when the server last vouched for the stored state; zero if it
+	// is not known.
+	Contact time.Time
 	// Totals describe what is stored.
 	Totals store.Totals
 	// Reason says why RV is empty.
@@ -86,7 +90,9 @@ func (x *Indexer) Attach(collection store.Collection, codec Codec, fingerprint s
 }
 
 func originOf(stored store.Header, fingerprint string) Origin {
-	origin := Origin{Cluster: stored.Cluster, Schema: stored.Schema, NoBookmarks: stored.NoBookmarks}
+	origin := Origin{
+		Cluster: stored.Cluster, Schema: stored.Schema, NoBookmarks: stored.NoBookmarks, Contact: stored.Contact,
+	}
 	switch {
 	case stored.Fingerprint != fingerprint:
 		origin.Reason = "the stored objects were written by another program version, transform or schema"

@@ -30,13 +30,17 @@ type departedTracker struct {
 	// enabled is set when there is a file to keep records in.
 	enabled   bool
 	retention time.Duration
-	// entries are ordered by expiry.
-	entries []departedEntry
+	// entries are deliveries, ordered by expiry, deliveries their number by
+	// record: another late handler, or an object that a selector let go, took
+	// back and let go again, makes more than one.
+	entries    []departedEntry
+	deliveries map[departedID]int
 	// attempts are those entries whose record counts an attempt.
 	attempts []departedEntry
 	// late are the departed objects that waited for a handler. Each handler that
-	// registers within the retention gets them.
-	late []indexer.Departed
+	// registers before lateUntil gets them.
+	late      []indexer.Departed
+	lateUntil time.Time
 	// waiting says that no handler has been there to give departed objects to:
 	// they stay in the file, however long that takes.
 	waiting bool
@@ -44,15 +48,26 @@ type departedTracker struct {
 	wake chan struct{}
 }
 
+// departedID names a record.
+type departedID struct{ key, uid string }
+
+func (id departedID) removal() store.DepartedOp {
+	return store.DepartedOp{Key: id.key, UID: id.uid, Remove: true}
+}
+
 type departedEntry struct {
-	key, uid string
+	departedID
 	// seq is the notification of the delete.
 	seq     uint64
 	expires time.Time
 }
 
 func (t *departedTracker) track(e departedEntry, attempted bool) {
+	if t.deliveries == nil {
+		t.deliveries = map[departedID]int{}
+	}
 	t.entries = append(t.entries, e)
+	t.deliveries[e.departedID]++
 	if attempted {
 		t.attempts = append(t.attempts, e)
 	}
@@ -62,7 +77,19 @@ func (t *departedTracker) track(e departedEntry, attempted bool) {
 	}
 }
 
-func (t *departedTracker) reset() { t.entries, t.attempts, t.late = nil, nil, nil }
+// ended forgets one delivery and reports whether it was the last of its record.
+func (t *departedTracker) ended(id departedID) bool {
+	t.deliveries[id]--
+	if t.deliveries[id] > 0 {
+		return false
+	}
+	delete(t.deliveries, id)
+	return true
+}
+
+func (t *departedTracker) reset() {
+	t.entries, t.deliveries, t.attempts, t.late = nil, nil, nil, nil
+}
 
 // replayDeparted gives the departed objects in the file to the handlers.
 func (i *sharedIndexInformer) replayDeparted(ctx context.Context) {
@@ -124,7 +151,7 @@ func departedNotifications(d indexer.Departed) []notification {
 }
 
 func (i *sharedIndexInformer) entry(key, uid string, seq uint64) departedEntry {
-	return departedEntry{key: key, uid: uid, seq: seq, expires: i.clock.Now().Add(i.delivery.departed.retention)}
+	return departedEntry{departedID{key, uid}, seq, i.clock.Now().Add(i.delivery.departed.retention)}
 }
 
 // trackDeparted notes a delete that has just been given to the handlers.
@@ -141,6 +168,10 @@ func (i *sharedIndexInformer) departedForLateHandler() []notification {
 	if t.waiting {
 		t.waiting = false
 		t.late = i.takeDeparted(context.Background())
+		t.lateUntil = i.clock.Now().Add(t.retention)
+	}
+	if !i.clock.Now().Before(t.lateUntil) {
+		t.late = nil
 	}
 	var ns []notification
 	for _, d := range t.late {
@@ -150,20 +181,15 @@ func (i *sharedIndexInformer) departedForLateHandler() []notification {
 }
 
 // trackLate notes the deletes among the notifications that a late handler was
-// given.
+// given: one for each late object, in their order.
 func (i *sharedIndexInformer) trackLate(ns []notification) {
 	t := &i.delivery.departed
-	if len(t.late) == 0 {
-		return
-	}
-	var seq uint64
+	late := t.late
 	for _, n := range ns {
 		if n.kind == deleted {
-			seq = n.seq
+			t.track(i.entry(late[0].Key, late[0].UID, n.seq), true)
+			late = late[1:]
 		}
-	}
-	for _, d := range t.late {
-		t.track(i.entry(d.Key, d.UID, seq), true)
 	}
 }
 
@@ -204,13 +230,14 @@ func (i *sharedIndexInformer) sweepDeparted() (pause time.Duration, more bool) {
 		t.attempts = t.attempts[1:]
 	}
 	for len(t.entries) > 0 && t.entries[0].seq <= handled && !now.Before(t.entries[0].expires) {
-		ops = append(ops, store.DepartedOp{Key: t.entries[0].key, UID: t.entries[0].uid, Remove: true})
+		if t.ended(t.entries[0].departedID) {
+			ops = append(ops, t.entries[0].removal())
+		}
 		t.entries = t.entries[1:]
 	}
 	i.indexer.UpdateDeparted(ops)
 	switch {
 	case len(t.entries) == 0:
-		t.late = nil
 		return 0, false
 	case len(t.attempts) > 0:
 		return departedCheck, true
@@ -223,13 +250,13 @@ func (i *sharedIndexInformer) sweepDeparted() (pause time.Duration, more bool) {
 func (i *sharedIndexInformer) clearDeparted() {
 	i.delivery.Lock()
 	defer i.delivery.Unlock()
-	handled := i.processor.handled()
+	t, handled := &i.delivery.departed, i.processor.handled()
 	var ops []store.DepartedOp
-	for _, e := range i.delivery.departed.entries {
-		if e.seq <= handled {
-			ops = append(ops, store.DepartedOp{Key: e.key, UID: e.uid, Remove: true})
+	for _, e := range t.entries {
+		if e.seq <= handled && t.ended(e.departedID) {
+			ops = append(ops, e.removal())
 		}
 	}
-	i.delivery.departed.reset()
+	t.reset()
 	i.indexer.UpdateDeparted(ops)
 }

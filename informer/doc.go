@@ -16,13 +16,18 @@
 //
 //   - Order. Events of one object reach each handler in order. What a handler
 //     has been told, reads of the indexer already show.
-//   - HasSynced is true once every handler registered before has been handed the
-//     whole initial state, which under the Confirmed policy is proven to be no
-//     older than the server was at the start.
+//   - HasSynced is true once the whole initial state has been queued for every
+//     handler registered before; under the Confirmed policy that state is proven
+//     to be no older than the server was at the start. A registration's HasSynced
+//     is true once its handler has returned from all of it.
 //   - Deletes are delivered at least once to the handlers that are registered
 //     when an informer starts or, if there are none yet, to those registered
 //     later: across restarts and crashes, for as long as the departed record is
-//     kept (Options.DepartedRetention).
+//     kept (Options.DepartedRetention). The one gap: an object that handlers were
+//     told of in the last moments before a crash, before the store was committed,
+//     and that is gone when the server has forgotten both.
+//   - A list that finds an object exactly as it is stored tells and writes nothing.
+//     client-go tells handlers that resync.
 //   - One bad disk, index function or record does not stop the informer.
 //
 // Objects passed to handlers are shared and must not be modified.

@@ -30,15 +30,16 @@ func (i *sharedIndexInformer) AddEventHandlerWithOptions(handler cache.ResourceE
 		return nil, fmt.Errorf("handler %T was not added: %w", handler, errStopped)
 	}
 	logger := ptr.Deref(options.Logger, klog.Background())
-	requested := i.requestedResyncLocked(logger, ptr.Deref(options.ResyncPeriod, i.options.ResyncPeriod))
-	granted := grantedResync(logger, requested, i.lifecycle.resyncCheckPeriod)
-	l := newListener(logger, handler, i.clock, i.HasSyncedChecker().Name(), requested, granted)
+	resync := i.grantedResyncLocked(logger, ptr.Deref(options.ResyncPeriod, i.options.ResyncPeriod))
+	l := newListener(logger, handler, i.clock, i.HasSyncedChecker().Name(), resync)
 	i.join(l)
 	return l, nil
 }
 
 // join gives a handler the state as it is and all that follows. Before the
-// replay the state is not shown yet, and the replay will reach the handler.
+// replay the state is not shown yet, and the replay will reach the handler. Only
+// when all of the state is queued may its tracker learn that upstream has synced:
+// it would count nothing as everything.
 func (i *sharedIndexInformer) join(l *listener) {
 	i.delivery.Lock()
 	defer i.delivery.Unlock()
@@ -52,10 +53,11 @@ func (i *sharedIndexInformer) join(l *listener) {
 	l.tracker.UpstreamHasSynced()
 }
 
-// requestedResyncLocked applies client-go's rules: a period has a minimum, one
-// that is shorter than the check period shortens the check period before the
-// start, and is lengthened to it afterwards.
-func (i *sharedIndexInformer) requestedResyncLocked(logger klog.Logger, period time.Duration) time.Duration {
+// grantedResyncLocked applies client-go's rules to the resync period that a handler
+// asks for: there is a minimum; a period shorter than the check period shortens that
+// before the start, which leaves other handlers their longer ones, and is
+// lengthened to it afterwards; an informer without a check period does not resync.
+func (i *sharedIndexInformer) grantedResyncLocked(logger klog.Logger, period time.Duration) time.Duration {
 	if period <= 0 {
 		return 0
 	}
@@ -65,27 +67,16 @@ func (i *sharedIndexInformer) requestedResyncLocked(logger klog.Logger, period t
 	}
 	check := i.lifecycle.resyncCheckPeriod
 	switch {
-	case period >= check:
-		return period
-	case i.lifecycle.started:
+	case check <= 0:
+		logger.Info("Warning: the handler asks for resyncs, which this informer does not do", "period", period)
+		return 0
+	case period < check && i.lifecycle.started:
 		logger.Info("Warning: resync period is shorter than the check period of the running informer and is lengthened", "period", period, "checkPeriod", check)
 		return check
+	case period < check:
+		i.lifecycle.resyncCheckPeriod = period
 	}
-	i.lifecycle.resyncCheckPeriod = period
-	i.processor.each(func(l *listener) { l.setResync(grantedResync(logger, l.requestedResync, period)) })
 	return period
-}
-
-// grantedResync returns the period that a handler gets.
-func grantedResync(logger klog.Logger, requested, check time.Duration) time.Duration {
-	if requested != 0 && check == 0 {
-		logger.Info("Warning: the handler asks for resyncs, which this informer does not do", "period", requested)
-		return 0
-	}
-	if requested == 0 {
-		return 0
-	}
-	return max(requested, check)
 }
 
 // RemoveEventHandler implements cache.SharedInformer.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -34,14 +35,87 @@ type world struct {
 	server *apitest.Server
 	memory *storetest.Memory
 	client kubernetes.Interface
+	// make makes informers.
+	make maker
+	// selector limits what informers list.
+	selector string
+}
+
+// whileDown changes the server while nobody can watch it, and makes it forget the
+// changes.
+func (w *world) whileDown(change func()) {
+	w.t.Helper()
+	if err := w.server.Down(); err != nil {
+		w.t.Fatal(err)
+	}
+	change()
+	w.server.Compact()
+	if err := w.server.Up(); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// bothModes runs a test of what client-go does differently, with and without a
+// store.
+func bothModes(t *testing.T, test func(t *testing.T, w *world)) {
+	t.Helper()
+	for name, m := range map[string]maker{"persistent": persistent, "in memory": inMemory} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.make = m
+				test(t, w)
+			})
+		})
+	}
+}
+
+// maker makes an informer of a kind that a test compares with others.
+type maker func(lw cache.ListerWatcher, o informer.Options) cache.SharedIndexInformer
+
+// persistent is the informer with a store.
+func persistent(lw cache.ListerWatcher, o informer.Options) cache.SharedIndexInformer {
+	return informer.New(lw, &corev1.ConfigMap{}, o)
+}
+
+// inMemory is the informer without a store.
+func inMemory(lw cache.ListerWatcher, o informer.Options) cache.SharedIndexInformer {
+	o.Store = nil
+	return informer.New(lw, &corev1.ConfigMap{}, o)
+}
+
+// stock is client-go's informer.
+func stock(lw cache.ListerWatcher, o informer.Options) cache.SharedIndexInformer {
+	return cache.NewSharedIndexInformerWithOptions(lw, &corev1.ConfigMap{}, cache.SharedIndexInformerOptions{
+		ResyncPeriod: o.ResyncPeriod, Indexers: o.Indexers,
+	})
+}
+
+// asClientGo runs a test against client-go's informer, which says what is right,
+// and against ours, with and without a store.
+func asClientGo(t *testing.T, test func(t *testing.T, w *world)) {
+	t.Helper()
+	for name, m := range map[string]maker{"client-go": stock, "persistent": persistent, "in memory": inMemory} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.make = m
+				test(t, w)
+			})
+		})
+	}
 }
 
 // inWorld runs a test in a synctest bubble: time stands still while anything can
 // run, so that the seconds of the protocol cost nothing.
-func inWorld(t *testing.T, test func(w *world)) {
+func inWorld(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
+	inWorldWith(t, apitest.Options{}, test)
+}
+
+func inWorldWith(t *testing.T, o apitest.Options, test func(t *testing.T, w *world)) {
+	t.Helper()
+	o.InMemory = true
 	synctest.Test(t, func(t *testing.T) {
-		server, err := apitest.New(apitest.Options{InMemory: true})
+		server, err := apitest.New(o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -56,7 +130,7 @@ func inWorld(t *testing.T, test func(w *world)) {
 				t.Error(err)
 			}
 		}()
-		test(&world{t: t, server: server, memory: storetest.NewMemory(), client: client})
+		test(t, &world{t: t, server: server, memory: storetest.NewMemory(), client: client, make: persistent})
 	})
 }
 
@@ -136,9 +210,11 @@ func describe(obj any) string {
 func (w *world) listWatch() cache.ListerWatcher {
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.LabelSelector = w.selector
 			return w.client.CoreV1().ConfigMaps("").List(ctx, o)
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.LabelSelector = w.selector
 			return w.client.CoreV1().ConfigMaps("").Watch(ctx, o)
 		},
 	}
@@ -166,8 +242,13 @@ func (w *world) start(change ...func(*informer.Options)) *process {
 // prepare makes an informer that does not run yet. The server's log begins anew.
 func (w *world) prepare(change ...func(*informer.Options)) *process {
 	w.t.Helper()
+	return w.prepareIn(w.memory.Open(), change...)
+}
+
+// prepareIn is prepare for another informer of a running process.
+func (w *world) prepareIn(s store.Store, change ...func(*informer.Options)) *process {
+	w.t.Helper()
 	w.server.ResetRequests()
-	s := w.memory.Open()
 	o := informer.Options{
 		Store: s, Identity: identity, ListBelow: -1,
 		Indexers: cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
@@ -175,7 +256,7 @@ func (w *world) prepare(change ...func(*informer.Options)) *process {
 	for _, c := range change {
 		c(&o)
 	}
-	return &process{w: w, store: s, informer: informer.New(w.listWatch(), &corev1.ConfigMap{}, o), done: make(chan struct{})}
+	return &process{w: w, store: s, informer: w.make(w.listWatch(), o), done: make(chan struct{})}
 }
 
 func (p *process) run() {
@@ -190,8 +271,14 @@ func (p *process) run() {
 // handle registers a new recording handler.
 func (p *process) handle() *recorder {
 	p.w.t.Helper()
-	r := &recorder{state: map[string]string{}}
-	registration, err := p.informer.AddEventHandler(r)
+	return p.handleWith(nil, cache.HandlerOptions{})
+}
+
+// handleWith registers a new recording handler that calls before first.
+func (p *process) handleWith(before func(event string), o cache.HandlerOptions) *recorder {
+	p.w.t.Helper()
+	r := &recorder{state: map[string]string{}, before: before}
+	registration, err := p.informer.AddEventHandlerWithOptions(r, o)
 	if err != nil {
 		p.w.t.Fatal(err)
 	}
@@ -218,6 +305,39 @@ func (p *process) kill() {
 func (p *process) stop() {
 	p.cancel()
 	<-p.done
+}
+
+// contents is what the store holds. The process must have ended.
+func (w *world) contents() storetest.Contents {
+	w.t.Helper()
+	id := identity
+	id.Form = store.FormTyped
+	c, err := w.memory.Open().Collection(id)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return storetest.Dump(w.t, c, cache.NamespaceIndex)
+}
+
+// departed are the names and attempts of the departed records in the store.
+func (w *world) departed() []string {
+	w.t.Helper()
+	departed := []string{}
+	for _, d := range w.contents().Departed {
+		_, name, _ := cache.SplitMetaNamespaceKey(d.Key)
+		departed = append(departed, fmt.Sprintf("%s %d", name, d.Attempts))
+	}
+	return departed
+}
+
+// info is what the store of a running process holds.
+func (p *process) info() store.Info {
+	p.w.t.Helper()
+	infos, err := p.store.Informers()
+	if err != nil || len(infos) != 1 {
+		p.w.t.Fatalf("the store holds %v, %v", infos, err)
+	}
+	return infos[0]
 }
 
 func (p *process) status() informer.Status {
@@ -267,6 +387,7 @@ func (p *process) lists() int {
 // recorder is a handler that remembers what it was told.
 type recorder struct {
 	registration cache.ResourceEventHandlerRegistration
+	before       func(event string)
 
 	mu     sync.Mutex
 	events []string
@@ -280,15 +401,32 @@ func (r *recorder) OnAdd(obj any, isInInitialList bool) {
 	}
 	r.record(word, obj)
 }
-func (r *recorder) OnUpdate(_, obj any) { r.record("update", obj) }
-func (r *recorder) OnDelete(obj any)    { r.record("delete", obj) }
+
+func (r *recorder) OnUpdate(old, obj any) {
+	word := "update"
+	if describe(old) == describe(obj) {
+		word = "resync"
+	}
+	r.record(word, obj)
+}
+
+func (r *recorder) OnDelete(obj any) {
+	word := "delete"
+	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok && tombstone.Obj == nil {
+		word = "delete unknown"
+	}
+	r.record(word, obj)
+}
 
 func (r *recorder) record(word string, obj any) {
+	_, name, _ := cache.SplitMetaNamespaceKey(keyOf(obj))
+	if r.before != nil {
+		r.before(word + " " + name)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, name, _ := cache.SplitMetaNamespaceKey(keyOf(obj))
 	r.events = append(r.events, word+" "+name)
-	if word == "delete" {
+	if strings.HasPrefix(word, "delete") {
 		delete(r.state, keyOf(obj))
 		return
 	}

@@ -47,6 +47,8 @@ type sharedIndexInformer struct {
 		// persistenceErr says why the informer works in memory only although
 		// it was given a store.
 		persistenceErr error
+		// storedContact is when the server vouched for the stored copy.
+		storedContact time.Time
 	}
 
 	// delivery serialises changes of the indexer with their distribution, so
@@ -55,6 +57,9 @@ type sharedIndexInformer struct {
 		sync.Mutex
 		// listed is set once the state derives from a list of this process.
 		listed bool
+		// unversioned is set while the state derives from a list without a
+		// version.
+		unversioned bool
 		// replayed is set once handlers have been given the initial state.
 		replayed bool
 		// confirmed is set once the state is proven to be current.

@@ -43,10 +43,10 @@ type listener struct {
 	// finished is closed when the handler will not be called any more.
 	finished chan struct{}
 
+	// resync is the handler's resync period; 0 means none.
+	resync time.Duration
 	// started says that run was called; guarded by the processor.
 	started bool
-	// requestedResync is what the handler asked for, resync what it gets.
-	requestedResync time.Duration
 
 	mu struct {
 		sync.Mutex
@@ -56,24 +56,22 @@ type listener struct {
 		// returned from; idle says that there is none left.
 		handled    uint64
 		idle       bool
-		resync     time.Duration
 		nextResync time.Time
 	}
 	wake *sync.Cond
 }
 
-func newListener(logger klog.Logger, handler cache.ResourceEventHandler, c clock.Clock, upstream string, requested, resync time.Duration) *listener {
+func newListener(logger klog.Logger, handler cache.ResourceEventHandler, c clock.Clock, upstream string, resync time.Duration) *listener {
 	l := &listener{
-		logger:          logger,
-		handler:         handler,
-		clock:           c,
-		tracker:         synctrack.NewSingleFileTracker(fmt.Sprintf("%s + event handler %T", upstream, handler)),
-		finished:        make(chan struct{}),
-		requestedResync: requested,
+		logger:   logger,
+		handler:  handler,
+		clock:    c,
+		resync:   resync,
+		tracker:  synctrack.NewSingleFileTracker(fmt.Sprintf("%s + event handler %T", upstream, handler)),
+		finished: make(chan struct{}),
 	}
 	l.wake = sync.NewCond(&l.mu)
 	l.mu.idle = true
-	l.mu.resync = resync
 	l.mu.nextResync = c.Now().Add(resync)
 	return l
 }
@@ -96,9 +94,6 @@ func (l *listener) add(ns ...notification) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.mu.closed {
-		return
-	}
 	l.mu.waiting = append(l.mu.waiting, ns...)
 	l.mu.idle = l.mu.idle && len(ns) == 0
 	l.wake.Signal()
@@ -192,15 +187,9 @@ func (l *listener) handled() uint64 {
 func (l *listener) dueForResync(now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.mu.resync == 0 || now.Before(l.mu.nextResync) {
+	if l.resync == 0 || now.Before(l.mu.nextResync) {
 		return false
 	}
-	l.mu.nextResync = now.Add(l.mu.resync)
+	l.mu.nextResync = now.Add(l.resync)
 	return true
-}
-
-func (l *listener) setResync(period time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.mu.resync = period
 }

@@ -52,7 +52,7 @@ type Options struct {
 	ResyncPeriod time.Duration
 	// ObjectDescription overrides the name of the type in logs.
 	ObjectDescription string
-	// Identifier names the informer, as in client-go.
+	// Identifier names the informer, as in client-go. Its name appears in logs.
 	Identifier cache.InformerNameAndResource
 
 	// Start decides when stored objects may be shown to handlers.

@@ -172,12 +172,3 @@ func (p *processor) shouldResync() bool {
 	}
 	return needed
 }
-
-// each calls fn for every listener.
-func (p *processor) each(fn func(*listener)) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for l := range p.mu.listeners {
-		fn(l)
-	}
-}

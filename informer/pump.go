@@ -26,6 +26,8 @@ func (i *sharedIndexInformer) pump(ctx context.Context) {
 	start := i.clock.Now()
 	err := i.indexer.Load(ctx)
 	if ctx.Err() != nil {
+		// What is queued must not be applied to, or shown from, a copy that was
+		// not read to its end.
 		return
 	}
 	if err != nil {
@@ -50,8 +52,7 @@ func (i *sharedIndexInformer) apply(ctx context.Context, b fifo.Batch) error {
 	i.delivery.Lock()
 	defer i.delivery.Unlock()
 	if b.Reset {
-		i.indexer.Reset()
-		i.delivery.departed.reset()
+		i.reset()
 	}
 	if b.List != fifo.NoList {
 		i.delivery.listed = true
@@ -72,49 +73,65 @@ func (i *sharedIndexInformer) apply(ctx context.Context, b fifo.Batch) error {
 	return nil
 }
 
-// contradiction checks watch events against the stored copy that was resumed
-// from. After a list the state is the server's own.
+// reset forgets the objects of another cluster. Handlers that have been shown
+// them, which only the Stale policy does before the cluster is known, must not
+// keep them.
+func (i *sharedIndexInformer) reset() {
+	objects := i.indexer.List()
+	i.indexer.Reset()
+	i.delivery.departed.reset()
+	if !i.delivery.replayed {
+		return
+	}
+	for _, obj := range objects {
+		tombstone := cache.DeletedFinalStateUnknown{Key: keyOf(obj), Obj: obj}
+		i.notify(notification{kind: deleted, obj: tombstone}, false)
+	}
+}
+
+// keyOf returns the key of an object that the indexer holds under it.
+func keyOf(obj any) string {
+	key, _ := cache.MetaNamespaceKeyFunc(obj)
+	return key
+}
+
+// contradiction checks that watch events go on from the stored copy that was
+// resumed from: what is added must not be held, and what is changed or deleted
+// must be, under the same UID. After a list the state is the server's own.
 func (i *sharedIndexInformer) contradiction(deltas []fifo.Delta) error {
 	if i.delivery.listed {
 		return nil
 	}
-	present := map[string]types.UID{}
+	present := map[string]types.UID{} // after the deltas so far
 	for _, d := range deltas {
-		uid, held := present[d.Key]
-		if !held {
-			uid, held = i.heldUID(d.Key)
+		uid, known := present[d.Key]
+		if !known {
+			uid = i.heldUID(d.Key)
 		}
-		held = held && uid != gone
 		switch {
-		case d.Type == cache.Added && held && uid == uidOf(d.Object):
+		case d.Type == cache.Sync:
+			continue
+		case d.Type == cache.Added && uid != "":
 			return fmt.Errorf("%w: %s was added, but is there already", errContradiction, d.Key)
-		case (d.Type == cache.Updated || d.Type == cache.Deleted) && !held:
+		case d.Type != cache.Added && uid != uidOf(d.Object):
 			return fmt.Errorf("%w: %s was changed or deleted, but is not there", errContradiction, d.Key)
 		}
 		present[d.Key] = uidOf(d.Object)
 		if d.Type == cache.Deleted {
-			present[d.Key] = gone
+			present[d.Key] = ""
 		}
 	}
 	return nil
 }
 
-// gone stands for the UID of an object that a batch has deleted.
-const gone types.UID = "\x00gone"
-
-func (i *sharedIndexInformer) heldUID(key string) (types.UID, bool) {
-	// GetByKey in memory residency has no error.
-	old, exists, _ := i.indexer.GetByKey(key)
-	return uidOf(old), exists
+// heldUID returns the UID of the object that is stored under key, or "" if none is.
+func (i *sharedIndexInformer) heldUID(key string) types.UID {
+	// GetByKey in memory residency has no error, and meta has none for nil.
+	old, _, _ := i.indexer.GetByKey(key)
+	return uidOf(old)
 }
 
 func uidOf(obj any) types.UID {
-	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		obj = tombstone.Obj
-	}
-	if obj == nil {
-		return ""
-	}
 	accessor, err := meta.Accessor(obj)
 	if err != nil {
 		return ""
@@ -126,7 +143,7 @@ func uidOf(obj any) types.UID {
 // deltas: the previous state of each.
 func (i *sharedIndexInformer) store(b fifo.Batch) ([]any, error) {
 	update := indexer.Update{
-		RV:         b.RV,
+		RV:         i.persistableRV(b),
 		Incomplete: b.List == fifo.ListPartial,
 		Complete:   b.List == fifo.ListEnd,
 	}
@@ -159,11 +176,24 @@ func (i *sharedIndexInformer) store(b fifo.Batch) ([]any, error) {
 	return olds, err
 }
 
+// persistableRV returns the version that the store has once b is applied, or "" if
+// b does not tell. A server that gives its lists no version begins a watch with
+// what exists, in no order, so that the versions of the objects tell nothing.
+func (i *sharedIndexInformer) persistableRV(b fifo.Batch) string {
+	switch {
+	case b.List == fifo.ListEnd:
+		i.delivery.unversioned = b.RV == "" || b.RV == "0"
+	case i.delivery.unversioned:
+		return ""
+	}
+	return b.RV
+}
+
 // describe adds what the reflector knows about the server.
 func (i *sharedIndexInformer) describe(update *indexer.Update) {
 	status := i.lifecycle.reflector.Status()
 	update.Cluster, update.Schema = status.Cluster, status.Schema
-	if update.RV != "" {
+	if update.RV != "" || update.Complete {
 		update.Contact = i.clock.Now()
 	}
 	if status.Bookmarks != nil {
@@ -207,7 +237,14 @@ func versionOf(obj any) string {
 }
 
 // caughtUp shows the state to the handlers, the first time, and notes whether it
-// is confirmed.
+// is confirmed. It guarantees, under the delivery lock, so that no change and no
+// handler comes in between:
+//
+//   - departed objects come before what exists, so that a name that was taken
+//     again ends as present;
+//   - every handler is given exactly one OnAdd for each object, and all that
+//     follows;
+//   - nobody sees HasSynced before all of that is queued.
 func (i *sharedIndexInformer) caughtUp(ctx context.Context, mark fifo.CaughtUp) {
 	i.delivery.confirmed = i.delivery.confirmed || mark.Confirmed
 	if i.delivery.replayed {

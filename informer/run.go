@@ -37,13 +37,15 @@ func (i *sharedIndexInformer) RunWithContext(ctx context.Context) {
 		klog.FromContext(ctx).Info("Warning: the informer has started already; it cannot run twice", "informer", i.name())
 		return
 	}
-	defer i.end(ctx)
+	defer i.detach(ctx)
 
-	// Handlers stop strictly after what feeds them.
+	// Handlers stop strictly after what feeds them, and none is added any more
+	// when they do.
 	handlersCtx, stopHandlers := context.WithCancel(context.WithoutCancel(ctx))
 	var handlers wait.Group
 	defer handlers.Wait()
 	defer stopHandlers()
+	defer i.markStopped()
 	handlers.StartWithChannel(handlersCtx.Done(), i.mutations.Run)
 	handlers.StartWithContext(handlersCtx, i.processor.run)
 
@@ -70,11 +72,15 @@ func (i *sharedIndexInformer) begin() bool {
 	return true
 }
 
-// end runs after the last handler has returned.
-func (i *sharedIndexInformer) end(ctx context.Context) {
+func (i *sharedIndexInformer) markStopped() {
 	i.lifecycle.Lock()
+	defer i.lifecycle.Unlock()
 	i.lifecycle.stopped = true
-	i.lifecycle.Unlock()
+}
+
+// detach flushes and gives the identity back, after the last handler has
+// returned.
+func (i *sharedIndexInformer) detach(ctx context.Context) {
 	i.clearDeparted()
 	if err := i.indexer.Detach(); err != nil {
 		klog.FromContext(ctx).Error(err, "The last changes did not reach the disk; the next start resumes from before them", "informer", i.name())
@@ -115,6 +121,9 @@ func (i *sharedIndexInformer) attach(ctx context.Context) (indexer.Origin, error
 	}
 	i.delivery.departed.enabled = true
 	origin, err := i.indexer.Attach(collection, c, i.fingerprint(ctx, c.Fingerprint()))
+	i.lifecycle.Lock()
+	i.lifecycle.storedContact = origin.Contact
+	i.lifecycle.Unlock()
 	if err != nil {
 		// The indexer has emptied the collection and goes on writing it.
 		klog.FromContext(ctx).Error(err, "Stored objects cannot be read; listing", "informer", i.name())
@@ -180,10 +189,14 @@ func (q queue) NewReplacement() reflector.Replacement { return q.Queue.NewReplac
 
 // name is what logs call the informer.
 func (i *sharedIndexInformer) name() string {
+	name := fmt.Sprintf("%T", i.example)
 	if i.options.Identity.Resource != "" {
-		return i.options.Identity.String()
+		name = i.options.Identity.String()
 	}
-	return fmt.Sprintf("%T", i.example)
+	if owner := i.options.Identifier.Name(); owner != "" {
+		name = owner + " " + name
+	}
+	return name
 }
 
 func withoutContext(handler cache.WatchErrorHandler) cache.WatchErrorHandlerWithContext {

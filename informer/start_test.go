@@ -5,11 +5,12 @@ import (
 	"time"
 
 	"github.com/warmcache/warmcache/informer"
+	"github.com/warmcache/warmcache/internal/apitest"
 	"github.com/warmcache/warmcache/reflector"
 )
 
 func TestStart_Cold(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inWorld(t, func(t *testing.T, w *world) {
 		w.create("a", "b")
 		p := w.start().synced()
 		defer p.stop()
@@ -29,7 +30,7 @@ func TestStart_Cold(t *testing.T) {
 }
 
 func TestStart_ResumesAndDeliversWhatHappenedMeanwhile(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inWorld(t, func(t *testing.T, w *world) {
 		w.create("changed", "deleted", "recreated", "same")
 		p := w.start().synced()
 		p.kill()
@@ -53,7 +54,7 @@ func TestStart_ResumesAndDeliversWhatHappenedMeanwhile(t *testing.T) {
 }
 
 func TestStart_NothingHappenedMeanwhile(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inWorld(t, func(t *testing.T, w *world) {
 		w.create("a", "b")
 		w.start().synced().kill()
 		start := time.Now()
@@ -68,7 +69,7 @@ func TestStart_NothingHappenedMeanwhile(t *testing.T) {
 }
 
 func TestStart_ExpiredVersionListsAndReconciles(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inWorld(t, func(t *testing.T, w *world) {
 		w.create("changed", "deleted", "recreated", "same")
 		w.start().synced().kill()
 		w.update("changed", "new")
@@ -92,7 +93,7 @@ func TestStart_ExpiredVersionListsAndReconciles(t *testing.T) {
 }
 
 func TestStart_ServerRestoredToBefore(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inWorld(t, func(t *testing.T, w *world) {
 		w.create("a", "b")
 		before := w.server.Snapshot()
 		w.create("c")
@@ -108,7 +109,7 @@ func TestStart_ServerRestoredToBefore(t *testing.T) {
 }
 
 func TestStart_ServerRestoredAndPastOurVersion(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inWorld(t, func(t *testing.T, w *world) {
 		w.create("a", "b")
 		before := w.server.Snapshot()
 		w.create("c", "d")
@@ -127,7 +128,7 @@ func TestStart_ServerRestoredAndPastOurVersion(t *testing.T) {
 }
 
 func TestStart_ServerDownThenUp(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inWorld(t, func(t *testing.T, w *world) {
 		w.create("a")
 		w.start().synced().kill()
 		if err := w.server.Down(); err != nil {
@@ -159,7 +160,7 @@ func TestStart_ServerDownThenUp(t *testing.T) {
 }
 
 func TestStart_StalePolicy(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inWorld(t, func(t *testing.T, w *world) {
 		w.create("a", "b")
 		w.start().synced().kill()
 		if err := w.server.Down(); err != nil {
@@ -190,11 +191,11 @@ func TestStart_StalePolicy(t *testing.T) {
 }
 
 func TestStart_ResumedPolicy(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inWorld(t, func(t *testing.T, w *world) {
 		w.create("a", "b")
 		w.start().synced().kill()
 		w.update("a", "new")
-		w.server.Inject(faultNoBookmarks())
+		w.server.Inject(apitest.Fault{Verb: "watch", NoBookmarks: true})
 		start := time.Now()
 		p := w.start(func(o *informer.Options) { o.Start = informer.Resumed }).synced()
 		defer p.stop()

@@ -22,8 +22,9 @@ type Status struct {
 	// RV is the version that reads reflect, PersistedRV the one that a restart
 	// would resume from, ServerRV the server's at the last probe or list.
 	RV, PersistedRV, ServerRV string
-	// Contact is when the server last answered; zero if it has not yet in this
-	// run.
+	// Contact is when the server last answered. If it has not yet in this run it
+	// is when it last vouched for the stored copy: the age of a state that is not
+	// confirmed. Zero if it never has.
 	Contact time.Time
 	// Objects is the number of objects.
 	Objects int
@@ -68,6 +69,7 @@ func (i *sharedIndexInformer) status() Status {
 	i.delivery.Unlock()
 	i.lifecycle.Lock()
 	r := i.lifecycle.reflector
+	s.Contact = i.lifecycle.storedContact
 	if s.Durability.Err == nil {
 		s.Durability.Err = i.lifecycle.persistenceErr
 	}
@@ -76,7 +78,10 @@ func (i *sharedIndexInformer) status() Status {
 		return s
 	}
 	rs := r.Status()
-	s.Phase, s.ServerRV, s.Contact, s.Err = rs.Phase, rs.ServerRV, rs.Contact, rs.Err
+	if !rs.Contact.IsZero() {
+		s.Contact = rs.Contact
+	}
+	s.Phase, s.ServerRV, s.Err = rs.Phase, rs.ServerRV, rs.Err
 	s.Lists, s.Watches, s.ListReason = rs.Lists, rs.Watches, rs.ListReason
 	return s
 }

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 )
 
 const (
@@ -25,6 +26,9 @@ const (
 	// quiet is how long a resumed watch must have nothing to say for its first
 	// burst to count as over. A refusal arrives at once.
 	quiet = 100 * time.Millisecond
+	// maxBurst is when the first burst is over where there is always something
+	// to say.
+	maxBurst = time.Second
 )
 
 // identify asks, once, for cluster and schema and compares them with those of
@@ -43,11 +47,11 @@ func (r *Reflector) identify(ctx context.Context) error {
 		return fmt.Errorf("asking for the schema of %s: %w", r.description, err)
 	}
 	r.run.identified = true
-	r.update(func(s *Status) { s.Cluster, s.Schema = cluster, schema })
-	if differ(cluster, r.origin.Cluster) {
+	foreign := differ(cluster, r.origin.Cluster)
+	r.update(func(s *Status) { s.Cluster, s.Schema, s.Foreign = cluster, schema, foreign })
+	if foreign {
 		klog.FromContext(ctx).Info("Stored objects belong to another cluster and are dropped",
 			"type", r.description, "stored", r.origin.Cluster, "cluster", cluster)
-		r.update(func(s *Status) { s.Foreign = true })
 		r.queue.Reset()
 		r.listNext("the stored objects belong to another cluster")
 	}
@@ -71,12 +75,9 @@ func differ(a, b string) bool { return a != "" && b != "" && a != b }
 // or makes a list the next thing to do.
 func (r *Reflector) catchUp(ctx context.Context) error {
 	if r.run.target == "" {
-		rv, err := r.probe(ctx)
-		if err != nil {
+		if err := r.firstProbe(ctx); err != nil {
 			return err
 		}
-		r.run.target = rv
-		r.compareWithStored(rv)
 	}
 	for r.run.listReason == "" && !r.Status().CaughtUp && ctx.Err() == nil {
 		if err := r.round(ctx); err != nil {
@@ -86,27 +87,30 @@ func (r *Reflector) catchUp(ctx context.Context) error {
 	return nil
 }
 
-// compareWithStored decides what the first probe says about the stored version.
-func (r *Reflector) compareWithStored(serverRV string) {
-	order, err := resourceversion.CompareResourceVersion(serverRV, r.run.rv)
+// firstProbe sets the target of catching up.
+func (r *Reflector) firstProbe(ctx context.Context) error {
+	rv, err := r.probe(ctx)
+	if err != nil {
+		return err
+	}
+	r.run.target = rv
 	switch {
-	case err != nil:
-		r.listNext(fmt.Sprintf("the server's resourceVersion %q cannot be compared", serverRV))
-	case order < 0:
-		r.listNext(fmt.Sprintf("the server is at resourceVersion %s, before the stored %s: it was restored", serverRV, r.run.rv))
-	case order == 0:
+	case r.run.listReason != "":
+	case rv == r.run.rv:
 		r.caughtUp()
 	case r.origin.NoBookmarks:
 		r.listNext("the server does not send bookmarks for this resource")
 	}
+	return nil
 }
 
-// probe returns the server's current version of the collection. The list it
-// makes also brings that server's watch cache up to date, which a watch alone
+// probe asks for the server's current version of the collection, and makes a list
+// the next thing to do if what has been read cannot be an earlier state of it. The
+// request also brings that server's watch cache up to date, which a watch alone
 // does not.
 func (r *Reflector) probe(ctx context.Context) (string, error) {
 	r.setPhase(PhaseProbing)
-	list, err := r.lw.ListWithContext(ctx, metav1.ListOptions{Limit: 1})
+	list, err := r.listCall(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		return "", fmt.Errorf("probing %s: %w", r.description, err)
 	}
@@ -117,46 +121,68 @@ func (r *Reflector) probe(ctx context.Context) (string, error) {
 	rv := accessor.GetResourceVersion()
 	r.contacted()
 	r.update(func(s *Status) { s.ServerRV = rv })
+	order, err := resourceversion.CompareResourceVersion(rv, r.run.rv)
+	switch {
+	case err != nil:
+		r.listNext(fmt.Sprintf("the server's resourceVersion %q cannot be compared with %q", rv, r.run.rv))
+	case order < 0:
+		r.listNext(fmt.Sprintf("the server is at resourceVersion %s, before our %s: it was restored", rv, r.run.rv))
+	}
 	return rv, nil
 }
 
 // round watches for up to 3 s. If that brings no proof it probes again.
 func (r *Reflector) round(ctx context.Context) error {
 	r.setPhase(PhaseResuming)
-	timeout := int64(resumeTimeoutSeconds)
-	w, err := r.open(ctx, metav1.ListOptions{
-		ResourceVersion:     r.run.rv,
-		AllowWatchBookmarks: true,
-		TimeoutSeconds:      &timeout,
-	})
-	if err != nil {
+	events, err := r.resume(ctx)
+	switch {
+	case err != nil && !errors.Is(err, errDeadline):
 		return r.watchEnded(err)
-	}
-	deadline := r.clock.NewTimer(resumeDeadline)
-	defer deadline.Stop()
-	stream := stream{watch: w, deadline: deadline.C()}
-	if r.policy.resumed {
-		timer := r.clock.NewTimer(quiet)
-		defer timer.Stop()
-		stream.quiet = timer
-	}
-	events, err := r.consume(ctx, stream)
-	if err != nil && !errors.Is(err, errDeadline) {
-		return r.watchEnded(err)
-	}
-	if r.Status().CaughtUp {
-		return nil
+	case ctx.Err() != nil || r.Status().CaughtUp:
+		return nil //nolint:nilerr // a deadline ends a round like any other end
 	}
 	if r.policy.resumed {
 		// The round ended by itself: the watch was accepted.
 		r.show(ctx, "the watch was accepted")
 	}
-	r.countRound(events)
-	if r.run.listReason != "" {
+	if r.countRound(events); r.run.listReason != "" {
 		return nil
 	}
 	_, err = r.probe(ctx)
 	return err
+}
+
+// resume opens and reads the watch of one round.
+func (r *Reflector) resume(ctx context.Context) (events int, err error) {
+	w, err := r.open(ctx, metav1.ListOptions{
+		ResourceVersion:     r.run.rv,
+		AllowWatchBookmarks: true,
+		TimeoutSeconds:      ptr.To[int64](resumeTimeoutSeconds),
+	})
+	if err != nil {
+		return 0, err
+	}
+	r.run.due = r.clock.Now().Add(resumeTimeoutSeconds * time.Second)
+	r.setResuming(true)
+	defer r.setResuming(false)
+	deadline := r.clock.NewTimer(resumeDeadline)
+	defer deadline.Stop()
+	stream := stream{watch: w, deadline: deadline.C()}
+	if r.policy.resumed {
+		stream.quiet = r.clock.NewTimer(quiet)
+		defer stream.quiet.Stop()
+	}
+	return r.consume(ctx, stream)
+}
+
+// setResuming notes whether a watch of a round is open. Its end is the last sign
+// of the server.
+func (r *Reflector) setResuming(resuming bool) {
+	now := r.clock.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.resuming = resuming
+	r.mu.status.Contact = now
 }
 
 func (r *Reflector) countRound(events int) {

@@ -19,6 +19,7 @@
 //	CAUGHT UP ◄────────────────────────────────────────────────────────── LIST
 //	      ▼
 //	    WATCH   until it expires or the consumer fails ─────────────────► LIST
+//	            cut off before its time: probe; a lower version ────────► LIST
 //
 // Promises:
 //
@@ -28,7 +29,12 @@
 //   - A list reads at the server's current version, never at an older one.
 //   - Errors that do not say that the version is unusable (connection lost, 429,
 //     5xx, 401, 403, 404) are retried from where the watch was, with client-go's
-//     backoff. client-go lists again after most of them.
+//     backoff. client-go lists again after most of them. Only the fifth internal
+//     error in a row leads to a list, for servers that say so when they mean that
+//     a version has expired.
+//   - A server that has gone back in time is followed there, also while it is
+//     watched, unless it has passed the version that was read by the time it can be
+//     reached again.
 //   - An object that cannot be queued, because of its type, its key or a failing
 //     transform, leads to a list; the version never moves past it.
 package reflector

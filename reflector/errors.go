@@ -16,13 +16,16 @@ var ErrUnusable = errors.New("object from the API server cannot be used")
 // errTable explains what is wrong with a table.
 var errTable = errors.New("the client asks for tables, which hold no objects")
 
-// errQueueFailed wraps what the consumer of the queue reported.
-type errQueueFailed struct{ cause error }
+// errRestored says that the server has gone back in time while it was watched.
+var errRestored = errors.New("the server is another one than was watched before")
 
-func (e errQueueFailed) Error() string {
+// queueError wraps what the consumer of the queue reported.
+type queueError struct{ cause error }
+
+func (e queueError) Error() string {
 	return fmt.Sprintf("store has to be listed again: %v", e.cause)
 }
-func (e errQueueFailed) Unwrap() error { return e.cause }
+func (e queueError) Unwrap() error { return e.cause }
 
 // isExpired reports whether a version is too old, or was given out by a server
 // that no longer knows it. Servers before 1.18 say Gone.
@@ -47,7 +50,11 @@ func isDenied(err error) bool {
 	return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err)
 }
 
-// isBusy reports whether trying something else instead would only add load.
+// isBusy reports whether asking in another way instead would only add load.
 func isBusy(err error) bool {
 	return utilnet.IsConnectionRefused(err) || utilnet.IsConnectionReset(err) || apierrors.IsTooManyRequests(err)
 }
+
+// isUnversioned reports whether rv is a version that no state has. Servers that
+// keep none give it to their lists; a watch from it begins with what exists.
+func isUnversioned(rv string) bool { return rv == "" || rv == "0" }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -12,7 +13,12 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/pager"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 )
+
+// streamWarning is how often the log says that a streamed list does not end, as
+// in client-go.
+const streamWarning = 10 * time.Second
 
 // errNoEnd says that a streamed list ended before it was complete.
 var errNoEnd = errors.New("streamed list ended early")
@@ -25,26 +31,28 @@ func (r *Reflector) list(ctx context.Context) (watch.Interface, error) {
 	reason := r.run.listReason
 	r.update(func(s *Status) { s.ListReason = reason })
 	klog.FromContext(ctx).V(2).Info("Listing", "type", r.description, "reason", reason)
-	var w watch.Interface
-	err := errNoEnd
-	if r.streamLists {
-		w, err = r.streamList(ctx)
-		if err != nil && (ctx.Err() != nil || isBusy(err) || isDenied(err)) {
-			return nil, err
-		}
-	}
+	w, err := r.readList(ctx)
 	if err != nil {
-		// Older servers, or those with the feature off, refuse to stream.
-		klog.FromContext(ctx).V(4).Info("Listing in pages", "type", r.description, "cause", err)
-		if err = r.pageList(ctx); err != nil {
-			return nil, err
-		}
+		return nil, err
 	}
 	r.run.listReason = ""
+	r.run.internalErrors, r.run.cut = 0, false
 	// Also when it was marked before: the queue drops marks when the consumer
 	// fails, and a list is what follows.
 	r.caughtUp()
 	return w, nil
+}
+
+func (r *Reflector) readList(ctx context.Context) (watch.Interface, error) {
+	if r.streamLists {
+		w, err := r.streamList(ctx)
+		if err == nil || ctx.Err() != nil || isBusy(err) {
+			return w, err
+		}
+		// Older servers, or those with the feature off, refuse to stream.
+		klog.FromContext(ctx).V(4).Info("Listing in pages", "type", r.description, "cause", err)
+	}
+	return nil, r.pageList(ctx)
 }
 
 // commit queues a list that has arrived whole.
@@ -61,33 +69,42 @@ func (r *Reflector) commit(list Replacement, rv string) {
 // streamList asks for a watch that begins with the current state (KEP-3157): an
 // ADDED event for every object, changes that happen meanwhile, and a bookmark
 // that ends it.
-func (r *Reflector) streamList(ctx context.Context) (_ watch.Interface, err error) {
+func (r *Reflector) streamList(ctx context.Context) (watch.Interface, error) {
 	options := r.watchOptions()
-	yes := true
 	options.ResourceVersion = ""
-	options.SendInitialEvents = &yes
+	options.SendInitialEvents = ptr.To(true)
 	options.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan
 	w, err := r.open(ctx, options)
 	if err != nil {
 		return nil, err
 	}
+	complete := false
+	defer func() {
+		if !complete {
+			w.Stop()
+		}
+	}()
 	list := r.queue.NewReplacement()
 	rv, err := r.readStream(ctx, w, list)
 	if err != nil {
-		w.Stop()
 		return nil, err
 	}
 	r.commit(list, rv)
+	complete = true
 	return w, nil
 }
 
 // readStream reads up to the bookmark that ends the initial state and returns
 // its version.
 func (r *Reflector) readStream(ctx context.Context, w watch.Interface, list Replacement) (string, error) {
+	warning := r.clock.NewTicker(streamWarning)
+	defer warning.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return "", ctx.Err()
+		case <-warning.C():
+			klog.FromContext(ctx).Info("Warning: still waiting for the end of the streamed list", "type", r.description)
 		case event, ok := <-w.ResultChan():
 			if !ok {
 				return "", errNoEnd
@@ -103,7 +120,7 @@ func (r *Reflector) readStream(ctx context.Context, w watch.Interface, list Repl
 // addToList puts one event of a streamed list into list.
 func (r *Reflector) addToList(event watch.Event, list Replacement) (rv string, ended bool, err error) {
 	if event.Type == watch.Error {
-		return "", false, fmt.Errorf("listing %s: %w", r.description, apierrors.FromObject(event.Object))
+		return "", false, apierrors.FromObject(event.Object)
 	}
 	if rv, err = r.accept(event.Object); err != nil {
 		return "", false, err
@@ -114,17 +131,21 @@ func (r *Reflector) addToList(event watch.Event, list Replacement) (rv string, e
 	case watch.Deleted:
 		err = list.Remove(event.Object)
 	case watch.Bookmark:
-		accessor, accessErr := meta.Accessor(event.Object)
-		if accessErr != nil {
-			return "", false, fmt.Errorf("%w: %w", ErrUnusable, accessErr)
-		}
-		r.noteBookmarks(true)
-		ended = accessor.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true"
+		// It says nothing about other bookmarks: servers that send no others
+		// send the one that ends the initial events.
+		ended = endsInitialEvents(event.Object)
+	default:
+		err = fmt.Errorf("unknown event type %q", event.Type)
 	}
 	if err != nil {
 		err = fmt.Errorf("%w: %w", ErrUnusable, err)
 	}
 	return rv, ended, err
+}
+
+func endsInitialEvents(bookmark runtime.Object) bool {
+	accessor, err := meta.Accessor(bookmark)
+	return err == nil && accessor.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true"
 }
 
 // pageList reads the collection in pages, or whole if a page token expires
@@ -145,7 +166,7 @@ func (r *Reflector) readPages(ctx context.Context, limit int64) (list Replacemen
 	list = r.queue.NewReplacement()
 	options := metav1.ListOptions{Limit: limit}
 	for {
-		page, err := r.lw.ListWithContext(ctx, options)
+		page, err := r.listCall(ctx, options)
 		if err != nil {
 			return nil, "", err
 		}
@@ -180,4 +201,33 @@ func (r *Reflector) addPage(page runtime.Object, list Replacement) error {
 		}
 		return nil
 	})
+}
+
+// listCall lists, but does not hold up a stop: ListerWatchers made for older
+// versions of client-go do not know the context.
+func (r *Reflector) listCall(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	type answer struct {
+		list     runtime.Object
+		err      error
+		panicked any
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		var a answer
+		defer func() {
+			a.panicked = recover()
+			answers <- a
+		}()
+		a.list, a.err = r.lw.ListWithContext(ctx, options)
+	}()
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case a := <-answers:
+		if a.panicked != nil {
+			//hygiene:allow panic: the ListerWatcher's own, back on the goroutine that called it
+			panic(a.panicked)
+		}
+		return a.list, a.err
+	}
 }

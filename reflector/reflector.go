@@ -12,7 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/features"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/watchlist"
@@ -23,8 +25,11 @@ import (
 // Queue is where a reflector puts what it reads. Its methods are called by one
 // goroutine, except CaughtUp.
 type Queue interface {
+	// Add, Update and Delete queue what a watch reported.
 	Add(obj any) error
+	// Update is for a modified object.
 	Update(obj any) error
+	// Delete is given the final state.
 	Delete(obj any) error
 	// Bookmark says that everything up to rv has been queued.
 	Bookmark(rv string) error
@@ -40,9 +45,10 @@ type Queue interface {
 
 // Replacement is a list of the whole collection under way.
 type Replacement interface {
+	// Add adds an object, or replaces the one of its key.
 	Add(obj any) error
+	// Remove takes an object out again.
 	Remove(obj any) error
-	Len() int
 	// Commit queues the list as the state at rv.
 	Commit(rv string)
 }
@@ -126,13 +132,22 @@ type Reflector struct {
 		silentRounds int
 		// internalErrors counts watches in a row that the server broke off.
 		internalErrors int
+		// due is when the server will end the watch. cut is set when it ended
+		// before: the server may be another one, or restored, when it can be
+		// reached again.
+		due time.Time
+		cut bool
 	}
 
 	mu struct {
 		sync.Mutex
 		status Status
-		// shown is set once the queue has been given a mark.
+		// shown is set once the queue has been given a mark. The lock is held
+		// while it is given, so that it does not get behind a Reset.
 		shown bool
+		// resuming is set while a watch of a round is open. A server that
+		// accepted it and is silent is not out of reach.
+		resuming bool
 	}
 }
 
@@ -155,7 +170,6 @@ func New(o Options) *Reflector {
 		schema:      o.Schema,
 		handleError: o.WatchErrorHandler,
 		clock:       o.Clock,
-		description: o.TypeDescription,
 	}
 	if r.clock == nil {
 		r.clock = clock.RealClock{}
@@ -164,12 +178,13 @@ func New(o Options) *Reflector {
 		r.handleError = cache.DefaultWatchErrorHandler
 	}
 	r.delay = backoffOrDefault(o.Backoff).DelayWithReset(r.clock, backoffReset)
-	r.expect(o.Expected)
 	r.streamLists = features.FeatureGates().Enabled(features.WatchListClient) &&
 		!watchlist.DoesClientNotSupportWatchListSemantics(o.ListerWatcher)
 	// It never runs. Watch error handlers use it to tell informers apart.
 	r.stock = cache.NewReflectorWithOptions(o.ListerWatcher, o.Expected, &cache.FakeCustomStore{},
-		cache.ReflectorOptions{Name: o.Name, TypeDescription: r.description})
+		cache.ReflectorOptions{Name: o.Name, TypeDescription: o.TypeDescription})
+	r.description = r.stock.TypeDescription()
+	r.expect(o.Expected)
 	r.mu.status.Phase = PhaseStarting
 	r.run.rv, r.run.listReason = o.Origin.RV, firstReason(o)
 	return r
@@ -193,9 +208,6 @@ func (r *Reflector) expect(example runtime.Object) {
 		return
 	}
 	r.expectedType = reflect.TypeOf(example)
-	if r.description == "" {
-		r.description = r.expectedType.String()
-	}
 	if u, ok := example.(*unstructured.Unstructured); ok && !u.GroupVersionKind().Empty() {
 		gvk := u.GroupVersionKind()
 		r.expectedGVK = &gvk
@@ -229,9 +241,8 @@ func (r *Reflector) Run(ctx context.Context) {
 		wg.StartWithContext(ctx, r.showStale)
 	}
 	for ctx.Err() == nil {
-		if err := r.cycle(ctx); err != nil && ctx.Err() == nil {
-			r.failed(err)
-			r.handleError(ctx, r.stock, err)
+		if r.attempt(ctx) {
+			continue
 		}
 		select {
 		case <-ctx.Done():
@@ -240,8 +251,23 @@ func (r *Reflector) Run(ctx context.Context) {
 	}
 }
 
-// cycle goes through the picture once, from wherever the last one ended.
-func (r *Reflector) cycle(ctx context.Context) error {
+// attempt runs one cycle and reports whether the next one may follow without a
+// pause. Like client-go it survives a panic of the ListerWatcher or the transform
+// if crashes are configured not to end the process.
+func (r *Reflector) attempt(ctx context.Context) (ok bool) {
+	defer utilruntime.HandleCrashWithContext(ctx)
+	err := r.cycle(ctx)
+	if err == nil || ctx.Err() != nil {
+		return true
+	}
+	r.failed(err)
+	r.handleError(ctx, r.stock, err)
+	return false
+}
+
+// cycle goes through the picture once, from wherever the last one ended, until an
+// error calls for a pause or a list for none.
+func (r *Reflector) cycle(ctx context.Context) (err error) {
 	select {
 	case err := <-r.queue.Failed():
 		r.listNext(err.Error())
@@ -255,14 +281,13 @@ func (r *Reflector) cycle(ctx context.Context) error {
 			return err
 		}
 	}
+	var w watch.Interface
 	if r.run.listReason != "" {
-		w, err := r.list(ctx)
-		if err != nil {
+		if w, err = r.list(ctx); err != nil {
 			return err
 		}
-		return r.watch(ctx, w)
 	}
-	return r.watch(ctx, nil)
+	return r.watch(ctx, w)
 }
 
 // listNext makes a list the next thing to do.
@@ -276,39 +301,35 @@ func (r *Reflector) listNext(reason string) {
 // queued.
 func (r *Reflector) caughtUp() {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.mu.shown = true
 	r.mu.status.CaughtUp = true
-	r.mu.Unlock()
 	r.queue.CaughtUp(true)
 }
 
-// show marks the queue without proof, once.
+// show marks the queue without proof, unless it is marked already or what it
+// holds is not of this cluster.
 func (r *Reflector) show(ctx context.Context, why string) {
 	r.mu.Lock()
-	shown := r.mu.shown
-	r.mu.shown = true
-	r.mu.Unlock()
-	if !shown {
-		klog.FromContext(ctx).V(2).Info("Showing stored objects before they are confirmed", "type", r.description, "reason", why)
-		r.queue.CaughtUp(false)
+	defer r.mu.Unlock()
+	if r.mu.shown || r.mu.status.Foreign {
+		return
 	}
+	r.mu.shown = true
+	klog.FromContext(ctx).V(2).Info("Showing stored objects before they are confirmed", "type", r.description, "reason", why)
+	r.queue.CaughtUp(false)
 }
 
 // showStale waits until the server has been out of reach for the time that the
 // policy says.
 func (r *Reflector) showStale(ctx context.Context) {
-	since := r.clock.Now()
+	start := r.clock.Now()
 	for {
-		status := r.Status()
-		if status.Contact.After(since) {
-			since = status.Contact
-		}
-		left := r.policy.stale - r.clock.Since(since)
-		switch {
-		case status.CaughtUp || status.Foreign:
-			return
-		case left <= 0:
+		left := r.policy.stale - r.outOfReach(start)
+		if left <= 0 {
 			r.show(ctx, "the server cannot be reached")
+		}
+		if left <= 0 || r.Status().CaughtUp {
 			return
 		}
 		select {
@@ -317,4 +338,18 @@ func (r *Reflector) showStale(ctx context.Context) {
 		case <-r.clock.After(left):
 		}
 	}
+}
+
+// outOfReach returns for how long, since start, the server has not answered.
+func (r *Reflector) outOfReach(start time.Time) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	since := start
+	if r.mu.status.Contact.After(since) {
+		since = r.mu.status.Contact
+	}
+	if r.mu.resuming {
+		return 0
+	}
+	return r.clock.Since(since)
 }

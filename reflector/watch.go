@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 )
 
 const (
@@ -36,38 +37,69 @@ var errDeadline = errors.New("watch outlived its timeout")
 
 // watch follows the collection until it has to be listed or an error calls for a
 // pause. w, if not nil, is a watch that a streamed list has left open.
-func (r *Reflector) watch(ctx context.Context, w watch.Interface) error {
+func (r *Reflector) watch(ctx context.Context, w watch.Interface) (err error) {
 	for ctx.Err() == nil {
-		r.setPhase(PhaseWatching)
-		start := r.clock.Now()
 		if w == nil {
-			var err error
-			if w, err = r.open(ctx, r.watchOptions()); err != nil {
+			if w, err = r.reopen(ctx); err != nil {
 				return r.watchEnded(err)
 			}
 		}
-		events, err := r.consume(ctx, stream{watch: w})
-		w = nil
-		if err == nil && events == 0 && r.clock.Since(start) < shortWatch {
-			err = &cache.VeryShortWatchError{Name: r.stock.Name()}
-		}
-		if err != nil {
+		if err := r.follow(ctx, w); err != nil {
 			return r.watchEnded(err)
 		}
-		klog.FromContext(ctx).V(4).Info("Watch closed", "type", r.description, "events", events)
+		w = nil
+	}
+	if w != nil {
+		w.Stop() // the reflector was stopped right after a list
 	}
 	return nil
 }
 
-func (r *Reflector) watchOptions() metav1.ListOptions {
-	seconds := int64((minWatchTimeout + rand.N(maxWatchTimeout-minWatchTimeout)).Seconds())
-	return metav1.ListOptions{ResourceVersion: r.run.rv, AllowWatchBookmarks: true, TimeoutSeconds: &seconds}
+// reopen opens a watch from where the last one ended. One that was cut may have
+// been so because the server was restored from a backup: a version of its future
+// is accepted, and then silent for ever (kubernetes/kubernetes#135452).
+func (r *Reflector) reopen(ctx context.Context) (watch.Interface, error) {
+	if r.run.cut && !isUnversioned(r.run.rv) {
+		if _, err := r.probe(ctx); err != nil {
+			return nil, err
+		}
+		if r.run.listReason != "" {
+			return nil, errRestored
+		}
+	}
+	return r.open(ctx, r.watchOptions())
 }
 
+// follow queues the events of a watch until it ends. An error says that it should
+// not have ended like that.
+func (r *Reflector) follow(ctx context.Context, w watch.Interface) error {
+	r.setPhase(PhaseWatching)
+	start := r.clock.Now()
+	events, err := r.consume(ctx, stream{watch: w})
+	lasted := r.clock.Since(start)
+	klog.FromContext(ctx).V(4).Info("Watch closed", "type", r.description, "events", events, "duration", lasted, "err", err)
+	if err == nil && events == 0 && lasted < shortWatch && ctx.Err() == nil {
+		return &cache.VeryShortWatchError{Name: r.stock.Name()}
+	}
+	return err
+}
+
+func (r *Reflector) watchOptions() metav1.ListOptions {
+	timeout := (minWatchTimeout + rand.N(maxWatchTimeout-minWatchTimeout)).Truncate(time.Second)
+	r.run.due = r.clock.Now().Add(timeout)
+	return metav1.ListOptions{
+		ResourceVersion:     r.run.rv,
+		AllowWatchBookmarks: true,
+		TimeoutSeconds:      ptr.To(int64(timeout.Seconds())),
+	}
+}
+
+// open opens a watch. Its errors are not wrapped, as in client-go: watch error
+// handlers compare them.
 func (r *Reflector) open(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	w, err := r.lw.WatchWithContext(ctx, options)
 	if err != nil {
-		return nil, fmt.Errorf("watching %s: %w", r.description, err)
+		return nil, err
 	}
 	r.contacted()
 	r.update(func(s *Status) { s.Watches++ })
@@ -78,7 +110,7 @@ func (r *Reflector) open(ctx context.Context, options metav1.ListOptions) (watch
 // another one from the same version, after a pause. It returns nil if what
 // follows is a list that needs no pause.
 func (r *Reflector) watchEnded(err error) error {
-	var failed errQueueFailed
+	var failed queueError
 	switch {
 	case isExpired(err):
 		r.listNext("the server has forgotten the changes since " + r.run.rv)
@@ -104,7 +136,7 @@ type stream struct {
 	watch    watch.Interface
 	deadline <-chan time.Time
 	// quiet, if set, fires when the first burst is over. It is restarted by
-	// every event.
+	// every event of the first second.
 	quiet clock.Timer
 }
 
@@ -112,16 +144,18 @@ type stream struct {
 // how many came.
 func (r *Reflector) consume(ctx context.Context, s stream) (events int, err error) {
 	defer s.watch.Stop()
+	defer func() { r.run.cut = err != nil || r.clock.Now().Before(r.run.due) }()
 	var quietC <-chan time.Time
 	if s.quiet != nil {
 		quietC = s.quiet.C()
 	}
+	start := r.clock.Now()
 	for {
 		select {
 		case <-ctx.Done():
 			return events, nil
 		case err := <-r.queue.Failed():
-			return events, errQueueFailed{err}
+			return events, queueError{err}
 		case <-s.deadline:
 			return events, errDeadline
 		case <-quietC:
@@ -134,7 +168,7 @@ func (r *Reflector) consume(ctx context.Context, s stream) (events int, err erro
 				return events, err
 			}
 			events++
-			if s.quiet != nil {
+			if s.quiet != nil && r.clock.Since(start) < maxBurst {
 				s.quiet.Reset(quiet)
 			}
 		}
@@ -144,7 +178,7 @@ func (r *Reflector) consume(ctx context.Context, s stream) (events int, err erro
 // queueEvent puts one watch event into the queue.
 func (r *Reflector) queueEvent(event watch.Event) error {
 	if event.Type == watch.Error {
-		return fmt.Errorf("watch of %s: %w", r.description, apierrors.FromObject(event.Object))
+		return apierrors.FromObject(event.Object)
 	}
 	rv, err := r.accept(event.Object)
 	if err != nil {
@@ -165,6 +199,11 @@ func (r *Reflector) queueEvent(event watch.Event) error {
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrUnusable, err)
+	}
+	if rv == "" || event.Type == watch.Added && isUnversioned(r.run.rv) {
+		// A watch from no version begins with what exists, in no order.
+		r.contacted()
+		return nil
 	}
 	r.observe(rv)
 	return nil

@@ -31,7 +31,7 @@ func (b *Batch) Validate() error {
 		}
 	}
 	for _, name := range b.DropIndices {
-		if err := checkLength("name of an index", name, MaxKeyLength); err != nil {
+		if err := checkName("name of an index", name); err != nil {
 			return err
 		}
 	}
@@ -44,7 +44,7 @@ func (b *Batch) Validate() error {
 }
 
 func (op *Op) validate() error {
-	if err := checkLength("key", op.Key, MaxKeyLength); err != nil {
+	if err := checkName("key", op.Key); err != nil {
 		return err
 	}
 	if op.Value != nil && len(op.Value) < checksumSize {
@@ -57,7 +57,7 @@ func (op *Op) validate() error {
 }
 
 func (op *IndexOp) validate() error {
-	if err := checkLength("key", op.Key, MaxKeyLength); err != nil {
+	if err := checkName("key", op.Key); err != nil {
 		return err
 	}
 	return validateChanges(op.Changes)
@@ -73,7 +73,7 @@ func validateChanges(changes []IndexChange) error {
 }
 
 func (c *IndexChange) validate() error {
-	if err := checkLength("name of an index", c.Name, MaxKeyLength); err != nil {
+	if err := checkName("name of an index", c.Name); err != nil {
 		return err
 	}
 	// A value to remove that is too long was never added.
@@ -86,12 +86,12 @@ func (c *IndexChange) validate() error {
 	return nil
 }
 
-func checkLength(what, s string, limit int) error {
+func checkName(what, s string) error {
 	if s == "" {
 		return fmt.Errorf("%w: %s is empty", ErrInvalidBatch, what)
 	}
-	if len(s) > limit {
-		return fmt.Errorf("%w: %s has %d bytes, the limit is %d", ErrInvalidBatch, what, len(s), limit)
+	if len(s) > MaxKeyLength {
+		return fmt.Errorf("%w: %s has %d bytes, the limit is %d", ErrInvalidBatch, what, len(s), MaxKeyLength)
 	}
 	return nil
 }

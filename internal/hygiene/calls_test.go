@@ -59,7 +59,7 @@ func TestCalls_NothingForbidden(t *testing.T) {
 func checkCalls(file sourceFile, bubbles []string, rules []callRule) (problems []string) {
 	imports := importNames(file.File)
 	allowances := findAllowances(file)
-	for _, call := range calls(file.File, imports, bubbles) {
+	for _, call := range callsOutsideHelpers(file.File, imports, bubbles) {
 		rule, forbidden := match(rules, call, placeOf(file))
 		if !forbidden || allowances.use(file.fset.Position(call.pos).Line, call.spelling()) {
 			continue
@@ -91,6 +91,22 @@ func (c call) spelling() string {
 		return c.name
 	}
 	return defaultName(c.pkg) + "." + c.name
+}
+
+// callsOutsideHelpers finds calls, but no sleeps in functions other than tests of
+// a file that deals with bubbles: such functions are called in one.
+func callsOutsideHelpers(file *ast.File, imports map[string]string, bubbles []string) (found []call) {
+	inBubbles := imports["synctest"] == "testing/synctest"
+	for _, decl := range file.Decls {
+		fn, ok := decl.(*ast.FuncDecl)
+		helper := ok && inBubbles && !strings.HasPrefix(fn.Name.Name, "Test")
+		for _, c := range calls(decl, imports, bubbles) {
+			if !helper || c.spelling() != "time.Sleep" {
+				found = append(found, c)
+			}
+		}
+	}
+	return found
 }
 
 // calls finds calls by syntax. A function that is passed on as a value, or a
@@ -126,19 +142,38 @@ func calls(node ast.Node, imports map[string]string, bubbles []string) (found []
 func isBubble(c call) bool { return c.pkg == "testing/synctest" && c.name == "Test" }
 
 // bubbleFuncs returns, for each directory, the functions that start a bubble:
-// tests wrap synctest.Test in helpers of their own.
+// tests wrap synctest.Test in helpers of their own, and those in others.
 func bubbleFuncs(files []sourceFile) map[string][]string {
 	bubbles := map[string][]string{}
-	for _, file := range files {
-		imports := importNames(file.File)
-		for _, decl := range file.Decls {
-			fn, ok := decl.(*ast.FuncDecl)
-			if ok && slices.ContainsFunc(calls(fn, imports, nil), isBubble) {
-				bubbles[file.dir()] = append(bubbles[file.dir()], fn.Name.Name)
+	for grown := true; grown; {
+		grown = false
+		for _, file := range files {
+			for _, name := range startsBubble(file, bubbles[file.dir()]) {
+				bubbles[file.dir()] = append(bubbles[file.dir()], name)
+				grown = true
 			}
 		}
 	}
 	return bubbles
+}
+
+// startsBubble returns the functions of a file, other than the known ones, that
+// call a function that starts a bubble. Nothing is passed on to tests, so that
+// they do not count.
+func startsBubble(file sourceFile, known []string) (names []string) {
+	imports := importNames(file.File)
+	for _, decl := range file.Decls {
+		fn, ok := decl.(*ast.FuncDecl)
+		if !ok || strings.HasPrefix(fn.Name.Name, "Test") || slices.Contains(known, fn.Name.Name) {
+			continue
+		}
+		if slices.ContainsFunc(calls(fn, imports, known), func(c call) bool {
+			return isBubble(c) || c.pkg == "" && slices.Contains(known, c.name)
+		}) {
+			names = append(names, fn.Name.Name)
+		}
+	}
+	return names
 }
 
 // isAbort recognises panic(http.ErrAbortHandler), which is how net/http lets a
@@ -260,6 +295,7 @@ func TestCheckCalls(t *testing.T) {
 		{"sleep in a test", "p_test.go", `tick.Sleep(1)`, 1},
 		{"sleep in a bubble", "p_test.go", `synctest.Test(nil, func() { tick.Sleep(1) })`, 0},
 		{"sleep in a helper's bubble", "p_test.go", `inBubble(func() { tick.Sleep(1) })`, 0},
+		{"sleep in a helper of a helper", "p_test.go", `inOther(func() { tick.Sleep(1) })`, 0},
 		{"a method of that name", "p.go", `var clock c; clock.Sleep(1)`, 0},
 		{"allowed on the line", "p.go", "tick.Sleep(1) //hygiene:allow time.Sleep: no event for this", 0},
 		{"allowed above", "p.go", "//hygiene:allow time.Sleep: no event for this\n\ttick.Sleep(1)", 0},
@@ -267,8 +303,9 @@ func TestCheckCalls(t *testing.T) {
 		{"allowed something else", "p.go", "tick.Sleep(1) //hygiene:allow panic: no event for this", 2},
 		{"allowed for nothing", "p.go", "//hygiene:allow time.Sleep: no event for this", 1},
 	} {
-		const helper = "func inBubble(f func()) {\n\tsynctest.Test(nil, f)\n}\n\n"
-		file := parse(t, test.path, header+helper+"func f() {\n\t"+test.body+"\n}\n")
+		const helper = "func inOther(f func()) {\n\tinBubble(f)\n}\n\nfunc inBubble(f func()) {\n\tsynctest.Test(nil, f)\n}\n\n" +
+			"func helper() {\n\ttick.Sleep(1)\n}\n\n"
+		file := parse(t, test.path, header+helper+"func TestF() {\n\t"+test.body+"\n}\n")
 		bubbles := bubbleFuncs([]sourceFile{file})["."]
 		if got := checkCalls(file, bubbles, callRules); len(got) != test.problems {
 			t.Errorf("%s: %q, want %d problems", test.name, got, test.problems)

@@ -80,6 +80,7 @@ func (t *tx) end(err *error) {
 		}
 	}
 	if r != nil {
+		//hygiene:allow panic: it is the caller's own, on its way through
 		panic(r)
 	}
 }

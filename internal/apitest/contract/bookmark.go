@@ -102,6 +102,8 @@ func testNoBookmarkHiddenBefore(t *testing.T, s *suite) {
 	cm := s.put(t, "a", nil)
 	wantSilence(t, func() (string, *stream) {
 		cm = s.change(t, cm, func(cm *corev1.ConfigMap) { cm.Data["key"] += "!" })
+		// The watch must not begin before the watch cache has seen the change.
+		s.current(t)
 		opts := short(persisted)
 		opts.LabelSelector = "no=such"
 		return cm.ResourceVersion, s.watch(t, opts)

@@ -1,0 +1,155 @@
+package crashtest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/warmcache/warmcache/informer"
+	"github.com/warmcache/warmcache/store/bolt"
+	"github.com/warmcache/warmcache/store/bolt/bolttest"
+)
+
+// smallDisk is a file system of a megabyte.
+func smallDisk(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
+		t.Skipf("a small file system cannot be mounted, which takes root and the permission to: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Errorf("unmount %s: %v", dir, err)
+		}
+	})
+	return dir
+}
+
+// fill leaves no space in dir until the returned function is called.
+func fill(t *testing.T, dir string) (empty func()) {
+	t.Helper()
+	name := filepath.Join(dir, "filler")
+	f, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for err == nil {
+		_, err = f.Write(make([]byte, 4096))
+	}
+	if !errors.Is(err, unix.ENOSPC) {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := os.Remove(name); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestOpen_FullDisk(t *testing.T) {
+	dir := smallDisk(t)
+	empty := fill(t, dir)
+	path := filepath.Join(dir, "cache.db")
+	_, err := bolt.Open(path, bolt.Options{})
+	wantOneLine(t, err, path, "no space")
+	empty()
+	closeDB(t, bolttest.Open(t, path, bolt.Options{}))
+}
+
+// TestFullDisk_ServesFromMemoryAndLosesNothing fills the disk under a running
+// informer. It must not notice, but say so; what was written before is what the
+// next start resumes from.
+func TestFullDisk_ServesFromMemoryAndLosesNothing(t *testing.T) {
+	for name, heals := range map[string]bool{"heals": true, "does not heal": false} {
+		t.Run(name, func(t *testing.T) {
+			dir := smallDisk(t)
+			w := newWorld(t)
+			w.put(configMaps, "a/1", "gold")
+			w.put(configMaps, "a/2", "gold")
+			path := filepath.Join(dir, "cache.db")
+			db := open(t, path, bolt.Options{FlushInterval: time.Millisecond})
+			c := startController(t, w, db, newRecorder())
+			persisted(t, c, w.now(specs[0])["a/2"].rv)
+
+			empty := fill(t, dir)
+			for i := range 200 {
+				w.put(configMaps, fmt.Sprintf("b/%d", i), "gold")
+			}
+			w.remove(configMaps, "a/1")
+			c.converge()
+			awaitStatus(t, c, "an error of the disk", func(s informer.Status) bool { return s.Durability.Err != nil })
+			if heals {
+				empty()
+				w.put(configMaps, "a/3", "gold")
+				c.converge()
+			}
+			c.stop()
+			err := db.Close()
+			if heals && err != nil {
+				t.Errorf("close: %v", err)
+			}
+			if !heals {
+				wantOneLine(t, err, path, "no space", "lost")
+				empty()
+			}
+
+			c = startController(t, w, bolttest.Open(t, path, bolt.Options{}), newRecorder())
+			c.converge()
+			c.resumed()
+			if n := c.handler.deletes(); heals && n != 0 || !heals && n != 1 {
+				t.Errorf("%d deletes were delivered", n)
+			}
+			c.stop()
+		})
+	}
+}
+
+// awaitStatus waits for what is not announced.
+func awaitStatus(t *testing.T, c *controller, what string, condition func(informer.Status) bool) {
+	t.Helper()
+	ticker := time.NewTicker(time.Millisecond)
+	defer ticker.Stop()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	for {
+		status, _ := informer.StatusOf(c.informer)
+		if condition(status) {
+			return
+		}
+		select {
+		case <-ticker.C:
+		case <-deadline.C:
+			t.Fatalf("waited too long for %s: %+v", what, status)
+		}
+	}
+}
+
+// persisted waits until the file has reached a version.
+func persisted(t *testing.T, c *controller, rv uint64) {
+	t.Helper()
+	awaitStatus(t, c, fmt.Sprintf("version %d in the file", rv), func(s informer.Status) bool {
+		return s.PersistedRV == fmt.Sprint(rv)
+	})
+}
+
+// large is an object of 64 KiB.
+func large(i int) *corev1.ConfigMap {
+	return &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "large", Name: fmt.Sprint("large-", i),
+			Labels:      map[string]string{tierLabel: "gold"},
+			Annotations: map[string]string{valueAnnotation: fmt.Sprint(i)},
+		},
+		Data: map[string]string{"k": strings.Repeat("x", 64<<10)},
+	}
+}

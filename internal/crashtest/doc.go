@@ -1,0 +1,40 @@
+// Package crashtest is the tests of what the library promises about processes
+// that end in the wrong way and files that are not what they should be. It has
+// no code of its own: its tests join the typed factory, the bbolt engine and an
+// API server in the test process, as a user's program does.
+//
+// # The randomised crash test
+//
+// TestKill runs informers in a child process, whose handlers tell the parent
+// what they are told, and kills it at random instants while the API server
+// changes and misbehaves:
+//
+//	parent                                   child (SIGKILL, again and again)
+//	  world ── API server ─────HTTP─────────► informers ──► cache file
+//	    │ history of all writes                   │ handlers
+//	    ▼                                         ▼
+//	  compare ◄── ledger: what handlers know ◄── pipe
+//	    ▲
+//	    └── copy of the file after each kill
+//
+// A life of the child ends early, while it starts, or after it was compared with
+// the server. go test -run TestKill -seed N repeats the decisions of a run; the
+// timing of processes cannot be repeated.
+//
+// What it holds against what:
+//
+//   - The file, after each kill: verified whole; the objects of each collection
+//     equal the server's state at exactly the stored resourceVersion, if the
+//     collection is marked complete; index entries equal recomputed ones.
+//   - The indexers, once synced: equal to the server, indices included.
+//   - The handlers, over all processes: what they know equals the server. Every
+//     object that was ever told and is gone was told deleted, and a delete counts
+//     only once the handler has returned. Nothing is told that never was.
+//   - HasSynced under the Confirmed policy: nothing older than the server was
+//     when the process was started.
+//
+// Two gaps are part of the design and excused, exactly where they apply: an
+// object that handlers were told about but that no commit has reached can be
+// forgotten if the server has forgotten it too (a list instead of a resume), and
+// a delete whose delivery was interrupted three times is given up.
+package crashtest
