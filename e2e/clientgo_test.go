@@ -15,10 +15,11 @@ import (
 func TestClientGoInformer_ListsAtStartAndAfterTheServerForgot(t *testing.T) {
 	writer := clientFor(t, "writer")
 	namespace := newNamespace(t, writer)
+	agent := t.Name() + "/" + namespace
 	for i := range 50 {
 		createConfigMap(t, writer, namespace, fmt.Sprintf("object-%02d", i))
 	}
-	informer := coreinformers.NewConfigMapInformer(clientFor(t, t.Name()), namespace, 0, cache.Indexers{})
+	informer := coreinformers.NewConfigMapInformer(clientFor(t, agent), namespace, 0, cache.Indexers{})
 	handled := newView()
 	if _, err := informer.AddEventHandler(reportTo(handled.observe, "configmaps")); err != nil {
 		t.Fatal(err)
@@ -36,7 +37,7 @@ func TestClientGoInformer_ListsAtStartAndAfterTheServerForgot(t *testing.T) {
 	if err := handled.waitFor(patiently(t), freshList(t, writer, namespace)); err != nil {
 		t.Fatal(err)
 	}
-	if n := collectionReads(t, t.Name(), "configmaps"); n != 1 {
+	if n := collectionReads(t, agent, "configmaps"); n != 1 {
 		t.Errorf("read the collection %d times at start, want once", n)
 	}
 
@@ -52,7 +53,7 @@ func TestClientGoInformer_ListsAtStartAndAfterTheServerForgot(t *testing.T) {
 	if err := handled.waitFor(patiently(t), freshList(t, writer, namespace)); err != nil {
 		t.Fatal(err)
 	}
-	if n := collectionReads(t, t.Name(), "configmaps"); n != 2 {
+	if n := collectionReads(t, agent, "configmaps"); n != 2 {
 		t.Errorf("read the collection %d times after the server forgot, want twice", n)
 	}
 	got, problems := handled.delivered()

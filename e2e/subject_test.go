@@ -159,7 +159,7 @@ func (s *subject) start() *child {
 	s.t.Helper()
 	s.starts++
 	c := &child{
-		subject: s, agent: fmt.Sprintf("%s/%d", s.t.Name(), s.starts), views: map[string]*view{},
+		subject: s, agent: fmt.Sprintf("%s/%s/%d", s.t.Name(), s.namespace, s.starts), views: map[string]*view{},
 		synced: make(chan *snapshot, 1), snapshots: make(chan *snapshot, 1), done: make(chan struct{}),
 	}
 	for resource := range s.knowledge {
