@@ -131,6 +131,11 @@ func (c *chaos) act() {
 			c.w.change(c.random)
 		}
 		c.w.server.Compact()
+	case n < 12:
+		// Faster than they can be applied.
+		for range 30 {
+			c.w.change(c.random)
+		}
 	case n < 20 && c.faults > 0:
 		c.faults--
 		c.fault()

@@ -323,7 +323,8 @@ const hurry = 10
 type hurriedClock struct{ clock.RealClock }
 
 func (c hurriedClock) After(d time.Duration) <-chan time.Time { return c.RealClock.After(d / hurry) }
-func (c hurriedClock) NewTimer(d time.Duration) clock.Timer   { return c.RealClock.NewTimer(d / hurry) }
+
+func (c hurriedClock) NewTimer(d time.Duration) clock.Timer { return c.RealClock.NewTimer(d / hurry) }
 
 // handler tells the parent what it is told, and takes its time.
 type handler struct {

@@ -9,10 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/warmcache/warmcache/informer"
 	"github.com/warmcache/warmcache/store/bolt"

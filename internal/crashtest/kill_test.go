@@ -69,15 +69,15 @@ func newKiller(t *testing.T, seed uint64) *killer {
 
 // observe sees each request when it comes in.
 func (k *killer) observe(r apitest.Request) bool {
-	list := false
+	var lists []string
 	for _, s := range specs {
 		if s.lists(r) {
 			k.ledger.listed(s.name)
-			list = true
+			lists = append(lists, s.name)
 		}
 	}
-	if p := k.current.Load(); p != nil && (list || r.Verb == "watch") {
-		p.requested(list)
+	if p := k.current.Load(); p != nil && (len(lists) > 0 || r.Verb == "watch") {
+		p.requested(lists)
 	}
 	return false
 }
@@ -99,8 +99,7 @@ func (k *killer) live() {
 		}
 	}
 	k.world.whileDown(k.random)
-	k.process = startProcess(k.t, k.ledger, k.life, k.environment()...)
-	k.current.Store(k.process)
+	k.process = startProcess(k.t, k.ledger, k.life, k.current.Store, k.environment()...)
 	c := startChaos(k.world, rand.New(rand.NewPCG(k.random.Uint64(), 0)))
 	defer c.end()
 	switch n := k.random.IntN(4); {
@@ -157,11 +156,11 @@ func (k *killer) early() {
 		p.await("opening the file", func() bool { return p.mu.opened })
 		k.pause(20 * time.Millisecond)
 	case 2:
-		p.await("a list", func() bool { return p.mu.listRequests > 0 || p.syncedLocked() })
+		p.await("a list", func() bool { return len(p.mu.listed) > 0 || p.syncedLocked() })
 		k.pause(30 * time.Millisecond)
 	case 3:
 		n := 1 + k.random.IntN(len(specs))
-		p.await("a watch", func() bool { return p.mu.watchRequests >= n || p.syncedLocked() })
+		p.await("a watch", func() bool { return p.mu.watches >= n || p.syncedLocked() })
 		k.pause(10 * time.Millisecond)
 	case 4:
 		n := 1 + k.random.IntN(2*bulk)
@@ -175,7 +174,7 @@ func (k *killer) early() {
 // then the first part of the list may be in it, and the rest not.
 func (k *killer) written() {
 	p := k.process
-	p.await("a list", func() bool { return p.mu.listRequests > 0 || p.syncedLocked() })
+	p.await("a list", func() bool { return len(p.mu.listed) > 0 || p.syncedLocked() })
 	before := k.file.modified()
 	for ticker := time.NewTicker(200 * time.Microsecond); ; {
 		p.mu.Lock()
@@ -204,6 +203,7 @@ func (k *killer) synced(c *chaos) {
 		k.t.Errorf("the child ended by itself:\n%s", p.tail())
 		return
 	}
+	k.finished()
 	if k.random.IntN(2) == 0 {
 		k.pause(50 * time.Millisecond)
 	}
@@ -215,6 +215,18 @@ func (k *killer) synced(c *chaos) {
 	more := startChaos(k.world, rand.New(rand.NewPCG(k.random.Uint64(), 0)))
 	k.pause(50 * time.Millisecond)
 	more.end()
+}
+
+// finished checks that a list which was interrupted was made again.
+func (k *killer) finished() {
+	p := k.process
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, name := range k.file.unfinished {
+		if !p.mu.listed[name] {
+			k.t.Errorf("%s: resumed from an incomplete collection", name)
+		}
+	}
 }
 
 // compare checks a running child. Nothing else changes meanwhile.

@@ -2,7 +2,6 @@ package crashtest
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -188,11 +187,4 @@ func (w *world) changedSince(s spec, rv uint64) map[string]bool {
 		changed[v.key] = true
 	}
 	return changed
-}
-
-// keys returns the keys that exist, in order.
-func (w *world) keys(gvr schema.GroupVersionResource) []string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return slices.Sorted(maps.Keys(w.mu.live[gvr]))
 }
