@@ -53,15 +53,18 @@ func (w *world) change(random *rand.Rand) {
 }
 
 // upheaval makes most objects of the large collection differ from what anybody
-// has stored, and some of them vanish or come back.
-func (w *world) upheaval(random *rand.Rand) {
+// has stored. With coming and going, some of them vanish or come back, which
+// tells an informer that resumes where it must not that something is wrong.
+func (w *world) upheaval(random *rand.Rand, comeAndGo bool) {
+	live := w.now(specs[0])
 	for i := range bulk {
-		switch random.IntN(20) {
-		case 0:
-			w.remove(configMaps, bulkKey(i))
-		case 1:
-		default:
-			w.put(configMaps, bulkKey(i), tiers[random.IntN(3)])
+		key := bulkKey(i)
+		_, exists := live[key]
+		switch n := random.IntN(20); {
+		case n == 0 && comeAndGo:
+			w.remove(configMaps, key)
+		case n > 1 && (exists || comeAndGo):
+			w.put(configMaps, key, tiers[random.IntN(3)])
 		}
 	}
 }

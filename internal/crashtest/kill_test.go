@@ -89,9 +89,10 @@ func (k *killer) live() {
 	k.nextProgram()
 	upheaval := k.random.IntN(8) == 0
 	if upheaval {
-		k.world.upheaval(k.random)
+		expired := k.random.IntN(2) == 0
+		k.world.upheaval(k.random, expired)
 		k.life.Flush = time.Millisecond
-		if k.random.IntN(2) == 0 {
+		if expired {
 			k.world.server.Compact()
 		} else {
 			// A list although a watch could be resumed.
