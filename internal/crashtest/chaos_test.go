@@ -69,12 +69,12 @@ func (w *world) upheaval(random *rand.Rand, comeAndGo bool) {
 	}
 }
 
-// whileDown changes the server while no process runs.
-func (w *world) whileDown(random *rand.Rand) {
+// whileDown changes the server while no process runs. What was stored may expire.
+func (w *world) whileDown(random *rand.Rand, expire bool) {
 	for range random.IntN(12) {
 		w.change(random)
 	}
-	if random.IntN(5) == 0 {
+	if expire && random.IntN(5) == 0 {
 		w.server.Compact()
 	}
 	w.beat()
