@@ -86,6 +86,8 @@ type chaos struct {
 	random  *rand.Rand
 	stop    chan struct{}
 	stopped sync.WaitGroup
+	// quiet changes nothing that is watched.
+	quiet bool
 	// faults is how many more errors the process is allowed to meet: each costs
 	// it client-go's backoff, of which the first is about a second.
 	faults int
@@ -95,14 +97,15 @@ type chaos struct {
 	ailing int
 }
 
-func startChaos(w *world, random *rand.Rand) *chaos {
-	c := &chaos{w: w, random: random, stop: make(chan struct{})}
-	if random.IntN(8) == 0 {
+func newChaos(w *world, seed uint64) *chaos {
+	c := &chaos{w: w, random: rand.New(rand.NewPCG(seed, 0)), stop: make(chan struct{})}
+	if c.random.IntN(8) == 0 {
 		c.faults = 1
 	}
-	c.stopped.Go(c.run)
 	return c
 }
+
+func (c *chaos) start() { c.stopped.Go(c.run) }
 
 func (c *chaos) run() {
 	for {
@@ -123,6 +126,8 @@ func (c *chaos) act() {
 		}
 	}
 	switch n := c.random.IntN(400); {
+	case c.quiet:
+		c.w.beat()
 	case n == 0:
 		c.w.server.Compact()
 	case n < 3:

@@ -89,21 +89,17 @@ func (k *killer) live() {
 	// An interrupted list has to be made again, although nothing else asks for it.
 	calm := len(k.file.unfinished) > 0 && k.random.IntN(3) > 0
 	k.nextProgram(calm)
-	upheaval := !calm && k.random.IntN(7) == 0
+	upheaval, quiet := !calm && k.random.IntN(7) == 0, false
 	if upheaval {
-		expired := k.random.IntN(2) == 0
-		k.world.upheaval(k.random, expired)
-		k.life.Flush = time.Millisecond
-		if expired {
-			k.world.server.Compact()
-		} else {
-			// A list although a watch could be resumed.
-			k.life.ListBelow = 1 << 30
-		}
+		quiet = k.upheaval()
 	}
-	k.world.whileDown(k.random, !calm)
+	if !quiet {
+		k.world.whileDown(k.random, !calm)
+	}
+	c := newChaos(k.world, k.random.Uint64())
+	c.quiet = quiet
 	k.process = startProcess(k.t, k.ledger, k.life, k.current.Store, k.environment()...)
-	c := startChaos(k.world, rand.New(rand.NewPCG(k.random.Uint64(), 0)))
+	c.start()
 	defer c.end()
 	switch n := k.random.IntN(4); {
 	case upheaval && n > 0:
@@ -118,6 +114,21 @@ func (k *killer) live() {
 	if k.process.mu.quarantined != "" {
 		k.t.Errorf("a kill led to quarantine: %s", k.process.mu.quarantined)
 	}
+}
+
+// upheaval makes the next process apply a long list, because the stored version
+// has expired or, in a quiet world, because it finds listing cheap. In the latter
+// case nothing contradicts a process that wrongly resumes from half of the list.
+func (k *killer) upheaval() (quiet bool) {
+	quiet = k.random.IntN(2) == 0
+	k.world.upheaval(k.random, !quiet)
+	k.life.Flush = time.Millisecond
+	if quiet {
+		k.life.ListBelow = 1 << 30
+	} else {
+		k.world.server.Compact()
+	}
+	return quiet
 }
 
 // nextProgram chooses how the next child is configured. Versions change rarely:
@@ -218,7 +229,8 @@ func (k *killer) synced(c *chaos) {
 	k.tally["compared"]++
 	k.tally["relisted"] += len(p.relisted())
 	k.tally["resumed"] += len(specs) - len(p.relisted())
-	more := startChaos(k.world, rand.New(rand.NewPCG(k.random.Uint64(), 0)))
+	more := newChaos(k.world, k.random.Uint64())
+	more.start()
 	k.pause(50 * time.Millisecond)
 	more.end()
 }
