@@ -122,7 +122,7 @@ func (k *killer) live() {
 func (k *killer) upheaval() (quiet bool) {
 	quiet = k.random.IntN(2) == 0
 	k.world.upheaval(k.random, !quiet)
-	k.life.Flush = time.Millisecond
+	k.life.Flush, k.life.SlowIndex = time.Millisecond, true
 	if quiet {
 		k.life.ListBelow = 1 << 30
 	} else {
@@ -142,6 +142,7 @@ func (k *killer) nextProgram(calm bool) {
 	if calm {
 		l.ListBelow = -1
 	}
+	l.SlowIndex = false
 	l.Late = k.random.IntN(6) == 0
 	l.Slow = k.random.IntN(6) == 0
 	if k.random.IntN(10) == 0 {
@@ -187,23 +188,24 @@ func (k *killer) early() {
 	k.tally["early"]++
 }
 
-// written waits until the file is written after the child has asked for a list:
-// then the first part of the list may be in it, and the rest not.
+// written waits until the file is written after the child has asked for a long
+// list: then some of it may be in the file, and the rest not.
 func (k *killer) written() {
 	p := k.process
-	p.await("a list", func() bool { return len(p.mu.listed) > 0 || p.syncedLocked() })
-	before := k.file.modified()
-	for ticker := time.NewTicker(200 * time.Microsecond); ; {
-		p.mu.Lock()
-		synced := p.syncedLocked()
-		p.mu.Unlock()
-		if synced || k.file.modified() != before {
-			ticker.Stop()
-			break
+	p.await("a list", func() bool { return p.mu.listed[specs[0].name] || p.syncedLocked() })
+	ticker := time.NewTicker(200 * time.Microsecond)
+	defer ticker.Stop()
+	for range 1 + k.random.IntN(3) {
+		before := k.file.modified()
+		synced := false
+		for !synced && k.file.modified() == before {
+			<-ticker.C
+			p.mu.Lock()
+			synced = p.syncedLocked()
+			p.mu.Unlock()
 		}
-		<-ticker.C
 	}
-	k.pause(3 * time.Millisecond)
+	k.pause(5 * time.Millisecond)
 	k.tally["while listing"]++
 }
 
