@@ -20,7 +20,7 @@ func TestClientGoInformer_ListsAtStartAndAfterTheServerForgot(t *testing.T) {
 	}
 	informer := coreinformers.NewConfigMapInformer(clientFor(t, t.Name()), namespace, 0, cache.Indexers{})
 	handled := newView()
-	if _, err := informer.AddEventHandler(handled.handler()); err != nil {
+	if _, err := informer.AddEventHandler(reportTo(handled.observe, "configmaps")); err != nil {
 		t.Fatal(err)
 	}
 	stop, stopped := make(chan struct{}), make(chan struct{})

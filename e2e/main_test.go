@@ -15,6 +15,9 @@ import (
 var plane *controlplane.ControlPlane
 
 func TestMain(m *testing.M) {
+	if config := os.Getenv(childEnv); config != "" {
+		os.Exit(runChild(config))
+	}
 	os.Exit(run(m))
 }
 

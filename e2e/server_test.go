@@ -81,23 +81,6 @@ func freshList(t *testing.T, client kubernetes.Interface, namespace string) map[
 	return versions
 }
 
-// collectionReads returns how often a user agent has read whole collections of a
-// resource, by the server's own account.
-func collectionReads(t *testing.T, agent, resource string) int {
-	t.Helper()
-	events, err := plane.API.AuditEvents()
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := 0
-	for _, event := range events {
-		if event.UserAgent == agent && event.Resource == resource && event.ListsCollection() {
-			n++
-		}
-	}
-	return n
-}
-
 // forgetHistory makes every resourceVersion that exists too old to watch from:
 // after a restart a watch cache resumes nothing older than its first list, and
 // that list is newer than anything before this call.
