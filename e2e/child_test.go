@@ -1,263 +1,233 @@
 package e2e
 
 import (
-	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
-	"flag"
+	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"sync"
+	"os/exec"
 	"syscall"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
-	"k8s.io/klog/v2"
+	"k8s.io/apimachinery/pkg/util/wait"
 
-	"github.com/warmcache/warmcache/factory"
-	"github.com/warmcache/warmcache/informer"
-	"github.com/warmcache/warmcache/reflector"
 	"github.com/warmcache/warmcache/store/bolt"
 )
 
-// childEnv holds the childConfig of a process that is to run informers instead of
-// tests.
-const childEnv = "WARMCACHE_E2E_CHILD"
+// child is one process, seen from outside.
+type child struct {
+	subject *subject
+	// agent is the user agent of its requests.
+	agent string
+	cmd   *exec.Cmd
+	stdin io.WriteCloser
+	log   bytes.Buffer
+	// views have what the handlers of this process have been told, by resource.
+	views map[string]*view
 
-// childConfig is what a process with informers is given.
-type childConfig struct {
-	Host, Token            string
-	CA                     []byte
-	UserAgent, ContentType string
-
-	// Path is the file.
-	Path                         string
-	Resources                    []schema.GroupVersionResource
-	Namespace                    string
-	LabelSelector, FieldSelector string
-	// Resumed and Stale choose the start policy.
-	Resumed   bool
-	Stale     time.Duration
-	ListBelow int64
+	synced    chan *snapshot
+	snapshots chan *snapshot
+	// done is closed when the process has ended and everything it said is read.
+	// Then err is what was wrong with it, and stopped says that it ended
+	// gracefully.
+	done    chan struct{}
+	stopped bool
+	err     error
 }
 
-// message is a line that a child prints. Exactly one field is set.
-type message struct {
-	Event *event `json:",omitempty"`
-	// Synced comes once all handlers have been given their initial state.
-	Synced *snapshot `json:",omitempty"`
-	// Snapshot answers a line on standard input.
-	Snapshot *snapshot `json:",omitempty"`
-	// Stopped is the last message of a graceful stop.
-	Stopped bool `json:",omitempty"`
-}
-
-// snapshot is what a child reads from its informers at one moment.
-type snapshot struct {
-	// SinceStart is the time since the informers were started.
-	SinceStart time.Duration
-	Informers  map[string]contents
-}
-
-// contents are what one informer says of itself and what its indexer holds.
-type contents struct {
-	Status  status
-	Objects map[string]state
-	// Indexed has the number of objects in the namespace index, by namespace.
-	Indexed map[string]int
-}
-
-// status is informer.Status as far as it is of interest.
-type status struct {
-	Phase                     reflector.Phase
-	Synced, Confirmed         bool
-	RV, PersistedRV, ServerRV string
-	ListReason                string
-	Persistent                bool
-	Err, DurabilityErr        string
-}
-
-// runChild runs informers as the environment says and returns an exit code.
-func runChild(encoded string) int {
-	var config childConfig
-	if err := json.Unmarshal([]byte(encoded), &config); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	logToStderr()
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	defer stop()
-	p := &process{config: config, informers: map[string]cache.SharedIndexInformer{}}
-	p.out.Encoder = json.NewEncoder(os.Stdout)
-	if err := p.run(ctx, os.Stdin); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return 0
-}
-
-// logToStderr makes the log say what the informers do, for failed tests.
-func logToStderr() {
-	flags := flag.NewFlagSet("klog", flag.PanicOnError)
-	klog.InitFlags(flags)
-	if err := flags.Set("v", "2"); err != nil {
-		klog.Error(err)
-	}
-}
-
-// process is a child seen from inside.
-type process struct {
-	config    childConfig
-	informers map[string]cache.SharedIndexInformer
-	started   time.Time
-	out       struct {
-		sync.Mutex
-		*json.Encoder
-	}
-}
-
-// run runs the informers until ctx ends or standard input is closed, which is
-// also what the death of the parent does.
-func (p *process) run(ctx context.Context, in io.Reader) (err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	client, err := p.client()
+func (c *child) launch() error {
+	config := c.subject.config
+	config.UserAgent = c.agent
+	encoded, err := json.Marshal(config)
 	if err != nil {
 		return err
 	}
-	db, err := bolt.Open(p.config.Path, bolt.Options{})
+	executable, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	f := factory.New(client, db, p.options()...)
-	synced, err := p.addHandlers(f)
+	c.cmd = exec.Command(executable)
+	c.cmd.Env = append(os.Environ(), childEnv+"="+string(encoded))
+	c.cmd.Stderr = &c.log
+	if c.stdin, err = c.cmd.StdinPipe(); err != nil {
+		return err
+	}
+	out, err := c.cmd.StdoutPipe()
 	if err != nil {
 		return err
 	}
-	p.started = time.Now()
-	f.StartWithContext(ctx)
-	go p.answer(bufio.NewScanner(in), cancel)
-	if cache.WaitFor(ctx, "", synced...) {
-		p.say(message{Synced: p.snapshot()})
-	}
-	<-ctx.Done()
-	f.Shutdown()
-	if err := db.Close(); err != nil {
+	if err := c.cmd.Start(); err != nil {
 		return err
 	}
-	p.say(message{Stopped: true})
+	go c.listen(out)
 	return nil
 }
 
-func (p *process) client() (kubernetes.Interface, error) {
-	return kubernetes.NewForConfig(&rest.Config{
-		Host: p.config.Host, BearerToken: p.config.Token, QPS: -1,
-		TLSClientConfig: rest.TLSClientConfig{CAData: p.config.CA},
-		UserAgent:       p.config.UserAgent,
-		ContentConfig:   rest.ContentConfig{ContentType: p.config.ContentType},
+// listen takes in what the process says until it ends. A process that is killed
+// may leave half a message behind.
+func (c *child) listen(out io.Reader) {
+	defer close(c.done)
+	decoder := json.NewDecoder(out)
+	for {
+		var m message
+		if err := decoder.Decode(&m); err != nil {
+			if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+				c.err = err
+			}
+			break
+		}
+		c.hear(m)
+	}
+	c.err = errors.Join(c.err, c.cmd.Wait())
+}
+
+func (c *child) hear(m message) {
+	switch {
+	case m.Event != nil:
+		c.views[m.Event.Resource].observe(*m.Event)
+		c.subject.knowledge[m.Event.Resource].observe(*m.Event)
+	case m.Synced != nil:
+		c.synced <- m.Synced
+	case m.Snapshot != nil:
+		c.snapshots <- m.Snapshot
+	case m.Stopped:
+		c.stopped = true
+	}
+}
+
+// waitSynced waits until all informers and their handlers have synced and returns
+// what the process saw at that moment.
+func (c *child) waitSynced() *snapshot {
+	t := c.subject.t
+	t.Helper()
+	select {
+	case s := <-c.synced:
+		for resource, contents := range s.Informers {
+			t.Logf("%s: %s synced after %.2f s: %s; %s", c.agent, resource, s.SinceStart.Seconds(),
+				c.requests(resource), contents.Status.ListReason)
+		}
+		return s
+	case <-c.done:
+		t.Fatalf("the process has ended: %v", c.err)
+	case <-patiently(t).Done():
+		t.Fatalf("not synced; status: %+v", c.look())
+	}
+	return nil
+}
+
+// hasSynced reports whether the process has said so.
+func (c *child) hasSynced() bool { return len(c.synced) > 0 }
+
+// look returns what the process sees now.
+func (c *child) look() *snapshot {
+	t := c.subject.t
+	t.Helper()
+	if _, err := io.WriteString(c.stdin, "look\n"); err != nil {
+		t.Fatalf("asking the process: %v", err)
+	}
+	select {
+	case s := <-c.snapshots:
+		return s
+	case <-c.done:
+		t.Fatalf("the process has ended: %v", c.err)
+	case <-patiently(t).Done():
+		t.Fatal("the process does not answer")
+	}
+	return nil
+}
+
+// waitUntil waits until the contents of each informer are as condition wants them.
+func (c *child) waitUntil(what string, condition func(contents) error) {
+	t := c.subject.t
+	t.Helper()
+	c.eventually(what, func() error {
+		for resource, contents := range c.look().Informers {
+			if err := condition(contents); err != nil {
+				return fmt.Errorf("%s: %w; status: %+v", resource, err, contents.Status)
+			}
+		}
+		return nil
 	})
 }
 
-func (p *process) options() []factory.Option {
-	policy := informer.Confirmed
-	switch {
-	case p.config.Resumed:
-		policy = informer.Resumed
-	case p.config.Stale > 0:
-		policy = informer.Stale(p.config.Stale)
-	}
-	return []factory.Option{
-		factory.WithNamespace(p.config.Namespace),
-		factory.WithListBelow(p.config.ListBelow),
-		factory.WithStartPolicy(policy),
-		factory.WithTweakListOptions(func(o *metav1.ListOptions) {
-			o.LabelSelector, o.FieldSelector = p.config.LabelSelector, p.config.FieldSelector
-		}),
-	}
-}
-
-// addHandlers makes the informers and returns what tells that their handlers have
-// been given the initial state.
-func (p *process) addHandlers(f *factory.Factory) (synced []cache.DoneChecker, err error) {
-	for _, resource := range p.config.Resources {
-		generic, err := f.ForResource(resource)
-		if err != nil {
-			return nil, err
-		}
-		p.informers[resource.Resource] = generic.Informer()
-		handler := reportTo(func(e event) { p.say(message{Event: &e}) }, resource.Resource)
-		registration, err := generic.Informer().AddEventHandler(handler)
-		if err != nil {
-			return nil, err
-		}
-		synced = append(synced, registration.HasSyncedChecker())
-	}
-	return synced, nil
-}
-
-// answer answers each line with a snapshot.
-func (p *process) answer(lines *bufio.Scanner, stop func()) {
-	defer stop()
-	for lines.Scan() {
-		p.say(message{Snapshot: p.snapshot()})
-	}
-}
-
-func (p *process) say(m message) {
-	p.out.Lock()
-	defer p.out.Unlock()
-	if err := p.out.Encode(m); err != nil {
-		klog.ErrorS(err, "Message was not written")
-	}
-}
-
-func (p *process) snapshot() *snapshot {
-	s := &snapshot{SinceStart: time.Since(p.started), Informers: map[string]contents{}}
-	for resource, inf := range p.informers {
-		s.Informers[resource] = contentsOf(inf)
-	}
-	return s
-}
-
-func contentsOf(inf cache.SharedIndexInformer) contents {
-	objects, err := statesOf(inf.GetStore().List())
+func (c *child) eventually(what string, check func() error) {
+	t := c.subject.t
+	t.Helper()
+	var last error
+	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, patience, true, func(context.Context) (bool, error) {
+		last = check()
+		return last == nil, nil
+	})
 	if err != nil {
-		klog.ErrorS(err, "Objects were not described")
+		t.Fatalf("waiting until %s: %v: %v", what, err, last)
 	}
-	c := contents{Status: statusOf(inf), Objects: objects, Indexed: map[string]int{}}
-	indexer := inf.GetIndexer()
-	for _, namespace := range indexer.ListIndexFuncValues(cache.NamespaceIndex) {
-		keys, err := indexer.IndexKeys(cache.NamespaceIndex, namespace)
-		if err != nil {
-			klog.ErrorS(err, "Index was not read")
+}
+
+// waitPersisted waits until everything the informers hold is on disk.
+func (c *child) waitPersisted() {
+	c.subject.t.Helper()
+	c.waitUntil("everything is on disk", func(now contents) error {
+		if now.Status.PersistedRV != now.Status.RV {
+			return errors.New("not on disk")
 		}
-		c.Indexed[namespace] = len(keys)
-	}
-	return c
+		return nil
+	})
 }
 
-func statusOf(inf cache.SharedIndexInformer) status {
-	s, ok := informer.StatusOf(inf)
-	if !ok {
-		return status{Err: fmt.Sprintf("%T has no status", inf)}
-	}
-	return status{
-		Phase: s.Phase, Synced: s.Synced, Confirmed: s.Confirmed,
-		RV: s.RV, PersistedRV: s.PersistedRV, ServerRV: s.ServerRV,
-		ListReason: s.ListReason, Persistent: s.Persistent,
-		Err: text(s.Err), DurabilityErr: text(s.Durability.Err),
+// kill ends the process as a crash would.
+func (c *child) kill() {
+	c.subject.t.Helper()
+	c.end(func() error { return c.cmd.Process.Kill() })
+}
+
+// terminate asks the process to end, as a kubelet does.
+func (c *child) terminate() {
+	c.subject.t.Helper()
+	c.end(func() error { return c.cmd.Process.Signal(syscall.SIGTERM) })
+	if !c.stopped || c.err != nil {
+		c.subject.t.Errorf("%s: did not stop gracefully: %v", c.agent, c.err)
 	}
 }
 
-func text(err error) string {
-	if err == nil {
-		return ""
+// end ends the process and verifies what it leaves behind.
+func (c *child) end(how func() error) {
+	t := c.subject.t
+	t.Helper()
+	if err := how(); err != nil {
+		t.Fatal(err)
 	}
-	return err.Error()
+	select {
+	case <-c.done:
+	case <-time.After(patience):
+		t.Fatalf("%s: does not end", c.agent)
+	}
+	for resource, view := range c.views {
+		_, problems := view.delivered()
+		for _, problem := range problems {
+			t.Errorf("%s: handler of %s: %s", c.agent, resource, problem)
+		}
+	}
+	if err := bolt.Verify(c.subject.config.Path); err != nil {
+		t.Errorf("%s: the file is damaged: %v", c.agent, err)
+	}
+}
+
+// cleanUp ends a process that the test has left running and shows what a process
+// of a failed test has logged.
+func (c *child) cleanUp() {
+	select {
+	case <-c.done:
+	default:
+		if !c.subject.t.Failed() {
+			c.terminate()
+		}
+		_ = c.cmd.Process.Kill() // Fails if it has ended.
+		<-c.done
+	}
+	if c.subject.t.Failed() {
+		c.subject.t.Logf("log of %s:\n%s", c.agent, &c.log)
+	}
 }
