@@ -198,7 +198,7 @@ func (k *killer) written() {
 	for range 1 + k.random.IntN(3) {
 		before := k.file.modified()
 		synced := false
-		for !synced && k.file.modified() == before {
+		for !synced && k.file.modified().Equal(before) {
 			<-ticker.C
 			p.mu.Lock()
 			synced = p.syncedLocked()
