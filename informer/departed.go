@@ -133,7 +133,7 @@ func (i *sharedIndexInformer) takeDeparted(ctx context.Context) []indexer.Depart
 		return nil
 	}
 	i.indexer.UpdateDeparted(ops)
-	i.flushDeparted(ctx)
+	i.flush(ctx)
 	return departed
 }
 
@@ -200,7 +200,7 @@ func (i *sharedIndexInformer) expireDeparted(ctx context.Context) {
 			timer = i.clock.After(pause)
 		}
 		if ended {
-			i.flushDeparted(ctx)
+			i.flush(ctx)
 		}
 		select {
 		case <-ctx.Done():
@@ -247,13 +247,12 @@ func (i *sharedIndexInformer) sweepDeparted() (pause time.Duration, more, ended 
 	return max(departedCheck, t.entries[0].expires.Sub(now)), true, ended
 }
 
-// flushDeparted makes changes of departed records durable now, or as soon as a
-// failing disk lets it.
-func (i *sharedIndexInformer) flushDeparted(ctx context.Context) {
+// flush makes what was applied durable now, or as soon as a failing disk lets it.
+func (i *sharedIndexInformer) flush(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, departedFlush)
 	defer cancel()
 	if err := i.indexer.Flush(ctx); err != nil {
-		klog.FromContext(ctx).V(2).Info("Attempts to deliver deletes could not be noted on disk", "informer", i.name(), "err", err)
+		klog.FromContext(ctx).V(2).Info("Changes are not on disk yet", "informer", i.name(), "err", err)
 	}
 }
 
