@@ -37,7 +37,8 @@
 //     has. What was found gone is delivered as OnAdd with its last known state
 //     and OnDelete, before what exists. Deleted records stay in the file for a
 //     while, so that a crash loses no delete, not even one that only sat in a
-//     workqueue.
+//     workqueue. (One exception: an object that was not stored yet when the
+//     process crashed, and is gone when the next start has to list.)
 //  4. Never older. Under the default start policy HasSynced is true only when
 //     the cache holds everything that the server had when the informer started.
 //  5. Never wrong. An object is served only if its checksum holds and it was

@@ -144,6 +144,7 @@ func (f *Factory) informerOptions(r apiResource) informer.Options {
 	}
 	if f.persists(r) {
 		o.Store = f.db
+		o.PlaintextSecrets = f.config.plaintextSecrets
 		o.Cluster = f.server.cluster.get
 		o.Schema = f.server.schemaOf(r.gvr.GroupVersion())
 	}

@@ -11,7 +11,7 @@ import (
 
 const (
 	// A chunk of records is copied out of one View and decoded outside of it:
-	// a long read transaction would make the file grow (DESIGN, storage).
+	// while a read transaction is open, a file that changes can only grow.
 	chunkRecords = 2048
 	chunkBytes   = 8 << 20
 )
@@ -72,6 +72,12 @@ func (x *Indexer) installLoadedLocked(r *reader) {
 	x.count.Store(int64(len(r.objects)))
 	if x.write.header.Complete {
 		x.setVersion(x.write.header.RV)
+	}
+	if x.write.header.Clean {
+		header := x.write.header
+		header.Clean = false
+		x.write.header = header
+		x.persistLocked(store.Batch{Header: &header})
 	}
 	x.reindexLocked()
 }

@@ -43,6 +43,8 @@ type Origin struct {
 	Cluster, Schema string
 	// NoBookmarks is store.Header.NoBookmarks.
 	NoBookmarks bool
+	// Clean is store.Header.Clean.
+	Clean bool
 	// Contact is when the server last vouched for the stored state; zero if it
 	// is not known.
 	Contact time.Time
@@ -91,7 +93,8 @@ func (x *Indexer) Attach(collection store.Collection, codec Codec, fingerprint s
 
 func originOf(stored store.Header, fingerprint string) Origin {
 	origin := Origin{
-		Cluster: stored.Cluster, Schema: stored.Schema, NoBookmarks: stored.NoBookmarks, Contact: stored.Contact,
+		Cluster: stored.Cluster, Schema: stored.Schema, NoBookmarks: stored.NoBookmarks,
+		Clean: stored.Clean, Contact: stored.Contact,
 	}
 	switch {
 	case stored.Fingerprint != fingerprint:
@@ -202,6 +205,11 @@ func (x *Indexer) Flush(ctx context.Context) error {
 // answers reads; further changes stay in memory.
 func (x *Indexer) Detach() error {
 	x.write.Lock()
+	if x.write.persistentLocked() && x.write.loaded {
+		header := x.write.header
+		header.Clean = true
+		x.persistLocked(store.Batch{Header: &header})
+	}
 	collection := x.write.collection
 	x.write.collection = nil
 	x.write.Unlock()

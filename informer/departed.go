@@ -19,8 +19,9 @@ const (
 	// noted on a slow disk.
 	departedFlush = 5 * time.Second
 	// departedCheck is how often the tracker looks whether handlers have
-	// returned.
-	departedCheck = time.Second
+	// returned. As long as an attempt has not ended on disk, a process that ends
+	// for any other reason counts against the record.
+	departedCheck = 100 * time.Millisecond
 )
 
 // departedTracker knows the departed records whose deletes have been given to
@@ -132,11 +133,7 @@ func (i *sharedIndexInformer) takeDeparted(ctx context.Context) []indexer.Depart
 		return nil
 	}
 	i.indexer.UpdateDeparted(ops)
-	flushCtx, cancel := context.WithTimeout(ctx, departedFlush)
-	defer cancel()
-	if err := i.indexer.Flush(flushCtx); err != nil {
-		logger.V(2).Info("Delivering deletes although the attempt could not be noted", "informer", i.name(), "err", err)
-	}
+	i.flush(ctx)
 	return departed
 }
 
@@ -198,8 +195,12 @@ func (i *sharedIndexInformer) trackLate(ns []notification) {
 func (i *sharedIndexInformer) expireDeparted(ctx context.Context) {
 	for {
 		var timer <-chan time.Time
-		if pause, more := i.sweepDeparted(); more {
+		pause, more, ended := i.sweepDeparted()
+		if more {
 			timer = i.clock.After(pause)
+		}
+		if ended {
+			i.flush(ctx)
 		}
 		select {
 		case <-ctx.Done():
@@ -218,8 +219,8 @@ func (i *sharedIndexInformer) expireDeparted(ctx context.Context) {
 }
 
 // sweepDeparted ends attempts and removes records where it is time. It returns
-// when to look again, if there is anything left.
-func (i *sharedIndexInformer) sweepDeparted() (pause time.Duration, more bool) {
+// when to look again, if there is anything left, and whether attempts ended.
+func (i *sharedIndexInformer) sweepDeparted() (pause time.Duration, more, ended bool) {
 	i.delivery.Lock()
 	defer i.delivery.Unlock()
 	t := &i.delivery.departed
@@ -228,6 +229,7 @@ func (i *sharedIndexInformer) sweepDeparted() (pause time.Duration, more bool) {
 	for len(t.attempts) > 0 && t.attempts[0].seq <= handled {
 		ops = append(ops, store.DepartedOp{Key: t.attempts[0].key, UID: t.attempts[0].uid})
 		t.attempts = t.attempts[1:]
+		ended = true
 	}
 	for len(t.entries) > 0 && t.entries[0].seq <= handled && !now.Before(t.entries[0].expires) {
 		if t.ended(t.entries[0].departedID) {
@@ -238,11 +240,20 @@ func (i *sharedIndexInformer) sweepDeparted() (pause time.Duration, more bool) {
 	i.indexer.UpdateDeparted(ops)
 	switch {
 	case len(t.entries) == 0:
-		return 0, false
+		return 0, false, ended
 	case len(t.attempts) > 0:
-		return departedCheck, true
+		return departedCheck, true, ended
 	}
-	return max(departedCheck, t.entries[0].expires.Sub(now)), true
+	return max(departedCheck, t.entries[0].expires.Sub(now)), true, ended
+}
+
+// flush makes what was applied durable now, or as soon as a failing disk lets it.
+func (i *sharedIndexInformer) flush(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, departedFlush)
+	defer cancel()
+	if err := i.indexer.Flush(ctx); err != nil {
+		klog.FromContext(ctx).V(2).Info("Changes are not on disk yet", "informer", i.name(), "err", err)
+	}
 }
 
 // clearDeparted removes, at a graceful stop, the records of deletes that every

@@ -15,6 +15,10 @@ import (
 	"github.com/warmcache/warmcache/reflector"
 )
 
+// ErrPlaintextSecrets is in the Status of an informer of Secrets that was given a
+// store and is not persisted; see Options.PlaintextSecrets.
+var ErrPlaintextSecrets = errors.New("secrets are not written in plaintext unless Options.PlaintextSecrets allows it")
+
 var (
 	errStarted = errors.New("informer has already started")
 	errStopped = errors.New("informer has already stopped")
@@ -47,8 +51,10 @@ type sharedIndexInformer struct {
 		// persistenceErr says why the informer works in memory only although
 		// it was given a store.
 		persistenceErr error
-		// storedContact is when the server vouched for the stored copy.
+		// storedContact is when the server vouched for the stored copy;
+		// storedClean is its store.Header.Clean.
 		storedContact time.Time
+		storedClean   bool
 	}
 
 	// delivery serialises changes of the indexer with their distribution, so

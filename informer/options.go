@@ -37,6 +37,11 @@ type Options struct {
 	// the example object. Required with Store.
 	Identity store.Identity
 
+	// PlaintextSecrets allows Secrets to be written, in plaintext, to a file
+	// that only its owner can read. Without it an informer of Secrets, in any
+	// form but metadata, works in memory only.
+	PlaintextSecrets bool
+
 	// Indexers are the indices to begin with.
 	Indexers cache.Indexers
 	// IndexVersions names versions of index functions. Without one, the stored
@@ -59,8 +64,10 @@ type Options struct {
 	Start StartPolicy
 	// ListBelow lists at once, instead of proving that the stored copy is
 	// current, when it is smaller than this many bytes: for a few objects a
-	// list costs less than the 1 to 2 s of the proof. 0 means DefaultListBelow,
-	// a negative value never.
+	// list costs less than the 1 to 2 s of the proof. It does so only after a
+	// graceful stop, because a list cannot tell the delete of an object that
+	// was not stored any more before a crash. 0 means DefaultListBelow, a
+	// negative value never.
 	ListBelow int64
 	// Cluster and Schema, if set, identify the cluster and the server's schema of
 	// the resource, or return "" if that cannot be known. A stored copy of

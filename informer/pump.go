@@ -33,6 +33,11 @@ func (i *sharedIndexInformer) pump(ctx context.Context) {
 	if err != nil {
 		i.lifecycle.queue.Fail(err)
 	}
+	if i.lifecycle.storedClean {
+		// Load has taken the mark of the graceful stop back. That must be on
+		// disk before handlers are told anything that is not.
+		i.flush(ctx)
+	}
 	klog.FromContext(ctx).V(2).Info("Loaded stored objects", "informer", i.name(),
 		"objects", i.indexer.Len(), "duration", i.clock.Since(start))
 	for {

@@ -115,6 +115,10 @@ func (i *sharedIndexInformer) attach(ctx context.Context) (indexer.Origin, error
 	if identity.Form == "" {
 		identity.Form = i.form()
 	}
+	secret := identity.Group == "" && identity.Resource == "secrets" && identity.Form != store.FormMetadata
+	if secret && !i.options.PlaintextSecrets {
+		return indexer.Origin{}, ErrPlaintextSecrets
+	}
 	collection, err := i.options.Store.Collection(identity)
 	if err != nil {
 		return indexer.Origin{}, fmt.Errorf("opening the collection of %s: %w", identity, err)
@@ -122,7 +126,7 @@ func (i *sharedIndexInformer) attach(ctx context.Context) (indexer.Origin, error
 	i.delivery.departed.enabled = true
 	origin, err := i.indexer.Attach(collection, c, i.fingerprint(ctx, c.Fingerprint()))
 	i.lifecycle.Lock()
-	i.lifecycle.storedContact = origin.Contact
+	i.lifecycle.storedContact, i.lifecycle.storedClean = origin.Contact, origin.Clean
 	i.lifecycle.Unlock()
 	if err != nil {
 		// The indexer has emptied the collection and goes on writing it.
@@ -170,7 +174,7 @@ func (i *sharedIndexInformer) prepare(ctx context.Context, origin indexer.Origin
 		TypeDescription: i.options.ObjectDescription,
 		Origin: reflector.Origin{
 			RV: origin.RV, Reason: origin.Reason, Cluster: origin.Cluster, Schema: origin.Schema,
-			NoBookmarks: origin.NoBookmarks, Bytes: origin.Totals.Bytes,
+			NoBookmarks: origin.NoBookmarks, Bytes: origin.Totals.Bytes, Clean: origin.Clean,
 		},
 		Policy:            i.options.Start,
 		ListBelow:         i.options.ListBelow,

@@ -404,10 +404,38 @@ func TestInformer_OtherSchema(t *testing.T) {
 func TestInformer_ListBelow(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.create("a")
-		w.start().synced().kill()
-		p := w.start(func(o *informer.Options) { o.ListBelow = 0 }).synced() // the default
+		byDefault := func(o *informer.Options) { o.ListBelow = 0 }
+		w.start().synced().stop()
+		p := w.start(byDefault).synced()
 		if p.lists() != 1 || !strings.Contains(p.status().ListReason, "cheaper") {
 			t.Errorf("%d lists, %q", p.lists(), p.status().ListReason)
+		}
+		if w.contents().Header.Clean {
+			t.Error("marked as gracefully stopped while it runs")
+		}
+		p.kill()
+		p = w.start(byDefault).synced()
+		if p.lists() != 0 {
+			t.Error("listed after a crash; handlers may know an object that is not stored, and its delete would be lost")
+		}
+		p.stop()
+		if !w.contents().Header.Clean {
+			t.Error("not marked as gracefully stopped")
+		}
+	})
+}
+
+func TestInformer_SecretsAreNotPersistedUnlessAskedFor(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		secrets := func(o *informer.Options) { o.Identity.Resource = "secrets" }
+		p := w.start(secrets).synced()
+		if s := p.status(); s.Persistent || !errors.Is(s.Durability.Err, informer.ErrPlaintextSecrets) {
+			t.Errorf("persistent %v, %v", s.Persistent, s.Durability.Err)
+		}
+		p.stop()
+		p = w.start(secrets, func(o *informer.Options) { o.PlaintextSecrets = true }).synced()
+		if s := p.status(); !s.Persistent {
+			t.Errorf("not persisted although it was asked for: %v", s.Durability.Err)
 		}
 		p.stop()
 	})

@@ -46,11 +46,15 @@ func TestReflector_Start(t *testing.T) {
 		want:   []string{"list", "commit 10 []", "caught up", "watch 10"},
 	}, {
 		name:   "a list is cheaper",
-		script: func(f *fake) { f.options.Origin.Bytes, f.options.ListBelow = 99, 100 },
+		script: func(f *fake) { f.options.Origin.Clean, f.options.Origin.Bytes, f.options.ListBelow = true, 99, 100 },
 		want:   []string{"list", "commit 10 []", "caught up", "watch 10"},
 	}, {
+		name:   "a list is cheaper but could miss a delete after a crash",
+		script: func(f *fake) { f.options.Origin.Bytes, f.options.ListBelow, f.rv = 99, 100, "5" },
+		want:   []string{"probe", "caught up", "watch 5"},
+	}, {
 		name:   "a list is not cheaper",
-		script: func(f *fake) { f.options.Origin.Bytes, f.options.ListBelow = 100, 100; f.rv = "5" },
+		script: func(f *fake) { f.options.Origin.Clean, f.options.Origin.Bytes, f.options.ListBelow, f.rv = true, 100, 100, "5" },
 		want:   []string{"probe", "caught up", "watch 5"},
 	}, {
 		name:   "equal versions",

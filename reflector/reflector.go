@@ -65,6 +65,8 @@ type Origin struct {
 	NoBookmarks bool
 	// Bytes is the size of the copy.
 	Bytes int64
+	// Clean says that handlers have been told nothing that is not in the copy.
+	Clean bool
 }
 
 // Options configure a Reflector.
@@ -81,7 +83,7 @@ type Options struct {
 	Origin Origin
 	// Policy decides when the copy may be shown.
 	Policy StartPolicy
-	// ListBelow lists at once, instead of proving that a watch has caught up,
+	// ListBelow lists a clean copy at once, instead of proving that a watch has caught up,
 	// when the copy is smaller than this many bytes. The proof takes the server
 	// 1 to 2 s.
 	ListBelow int64
@@ -224,7 +226,7 @@ func firstReason(o Options) string {
 		return "nothing is stored"
 	case err != nil:
 		return fmt.Sprintf("the stored resourceVersion %q cannot be compared", o.Origin.RV)
-	case o.Origin.Bytes < o.ListBelow:
+	case o.Origin.Clean && o.Origin.Bytes < o.ListBelow:
 		return fmt.Sprintf("listing %d bytes is cheaper than proving that they are current", o.Origin.Bytes)
 	}
 	return ""

@@ -17,7 +17,7 @@ var (
 	ErrLocked = errors.New("file is in use by another process")
 
 	// ErrNewerFormat means that the file was written by a newer version of
-	// this library. It is left untouched; use that version or another file.
+	// this library, which is needed to read it.
 	ErrNewerFormat = errors.New("file has a newer format than this version knows")
 
 	// ErrInUse means that the identity is already open in this process. Two

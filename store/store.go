@@ -188,8 +188,7 @@ type Header struct {
 	// Complete is false while a list is being written. An incomplete
 	// collection is never resumed from; its objects still count as known.
 	Complete bool
-	// Fingerprint identifies codec, Go type, transform and selectors of the
-	// records. Records with another fingerprint must not be served.
+	// Fingerprint identifies codec, Go type and transform of the records. Records with another fingerprint must not be served.
 	Fingerprint string
 	// Cluster identifies the cluster that the objects come from, empty if it
 	// is not known.
@@ -202,6 +201,9 @@ type Header struct {
 	Indices map[string]string
 	// Contact is when the API server last confirmed RV, in UTC.
 	Contact time.Time
+	// Clean is set by a graceful stop, and cleared before a handler is told
+	// anything again: everything that handlers were told is in the collection.
+	Clean bool
 	// NoBookmarks is set when the server was seen not to send bookmarks for
 	// this resource, so that waiting for one is pointless.
 	NoBookmarks bool

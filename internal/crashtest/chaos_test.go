@@ -53,25 +53,28 @@ func (w *world) change(random *rand.Rand) {
 }
 
 // upheaval makes most objects of the large collection differ from what anybody
-// has stored, and some of them vanish or come back.
-func (w *world) upheaval(random *rand.Rand) {
+// has stored. With coming and going, some of them vanish or come back, which
+// tells an informer that resumes where it must not that something is wrong.
+func (w *world) upheaval(random *rand.Rand, comeAndGo bool) {
+	live := w.now(specs[0])
 	for i := range bulk {
-		switch random.IntN(20) {
-		case 0:
-			w.remove(configMaps, bulkKey(i))
-		case 1:
-		default:
-			w.put(configMaps, bulkKey(i), tiers[random.IntN(3)])
+		key := bulkKey(i)
+		_, exists := live[key]
+		switch n := random.IntN(20); {
+		case n == 0 && comeAndGo:
+			w.remove(configMaps, key)
+		case n > 1 && (exists || comeAndGo):
+			w.put(configMaps, key, tiers[random.IntN(3)])
 		}
 	}
 }
 
-// whileDown changes the server while no process runs.
-func (w *world) whileDown(random *rand.Rand) {
+// whileDown changes the server while no process runs. What was stored may expire.
+func (w *world) whileDown(random *rand.Rand, expire bool) {
 	for range random.IntN(12) {
 		w.change(random)
 	}
-	if random.IntN(5) == 0 {
+	if expire && random.IntN(5) == 0 {
 		w.server.Compact()
 	}
 	w.beat()
@@ -83,6 +86,8 @@ type chaos struct {
 	random  *rand.Rand
 	stop    chan struct{}
 	stopped sync.WaitGroup
+	// quiet changes nothing that is watched.
+	quiet bool
 	// faults is how many more errors the process is allowed to meet: each costs
 	// it client-go's backoff, of which the first is about a second.
 	faults int
@@ -92,14 +97,15 @@ type chaos struct {
 	ailing int
 }
 
-func startChaos(w *world, random *rand.Rand) *chaos {
-	c := &chaos{w: w, random: random, stop: make(chan struct{})}
-	if random.IntN(8) == 0 {
+func newChaos(w *world, seed uint64) *chaos {
+	c := &chaos{w: w, random: rand.New(rand.NewPCG(seed, 0)), stop: make(chan struct{})}
+	if c.random.IntN(8) == 0 {
 		c.faults = 1
 	}
-	c.stopped.Go(c.run)
 	return c
 }
+
+func (c *chaos) start() { c.stopped.Go(c.run) }
 
 func (c *chaos) run() {
 	for {
@@ -120,6 +126,8 @@ func (c *chaos) act() {
 		}
 	}
 	switch n := c.random.IntN(400); {
+	case c.quiet:
+		c.w.beat()
 	case n == 0:
 		c.w.server.Compact()
 	case n < 3:
@@ -131,6 +139,11 @@ func (c *chaos) act() {
 			c.w.change(c.random)
 		}
 		c.w.server.Compact()
+	case n < 12:
+		// Faster than they can be applied.
+		for range 30 {
+			c.w.change(c.random)
+		}
 	case n < 20 && c.faults > 0:
 		c.faults--
 		c.fault()

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/goleak"
@@ -34,6 +35,9 @@ type life struct {
 	// Seed decides how long handlers take. Slow ones fall behind.
 	Seed uint64
 	Slow bool
+	// SlowIndex makes an index function take its time, and with it the applying
+	// of long lists.
+	SlowIndex bool
 	// Policy is confirmed, resumed or stale.
 	Policy    string
 	ListBelow int64
@@ -113,6 +117,8 @@ type program struct {
 	informers map[string]cache.SharedIndexInformer
 	// registrations are those made before the start.
 	registrations map[string]cache.ResourceEventHandlerRegistration
+	// indexed counts calls of the index function.
+	indexed atomic.Int64
 }
 
 // selection is what the informers of one factory have in common.
@@ -192,7 +198,7 @@ func (p *program) build(clientset kubernetes.Interface, db store.Store) error {
 			return err
 		}
 		p.informers[s.name] = generic.Informer()
-		err = generic.Informer().AddIndexers(cache.Indexers{indexName: indexFuncs[p.IndexVersion]})
+		err = generic.Informer().AddIndexers(cache.Indexers{indexName: p.index})
 		if err != nil {
 			return err
 		}
@@ -218,6 +224,14 @@ func (p *program) newFactory(clientset kubernetes.Interface, db store.Store, s s
 		options = append(options, factory.WithTransform(p.transform, p.TransformVersion))
 	}
 	return factory.New(clientset, db, options...)
+}
+
+// index is the index function of this version of the program.
+func (p *program) index(obj any) ([]string, error) {
+	if p.SlowIndex && p.indexed.Add(1)%10 == 0 {
+		<-time.After(50 * time.Microsecond)
+	}
+	return indexFuncs[p.IndexVersion](obj)
 }
 
 // transform marks what this version of the program has seen.
@@ -323,7 +337,8 @@ const hurry = 10
 type hurriedClock struct{ clock.RealClock }
 
 func (c hurriedClock) After(d time.Duration) <-chan time.Time { return c.RealClock.After(d / hurry) }
-func (c hurriedClock) NewTimer(d time.Duration) clock.Timer   { return c.RealClock.NewTimer(d / hurry) }
+
+func (c hurriedClock) NewTimer(d time.Duration) clock.Timer { return c.RealClock.NewTimer(d / hurry) }
 
 // handler tells the parent what it is told, and takes its time.
 type handler struct {

@@ -2,13 +2,16 @@ package crashtest
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	corelisters "k8s.io/client-go/listers/core/v1"
@@ -159,4 +162,16 @@ func fileSize(t *testing.T, path string) int64 {
 		t.Fatal(err)
 	}
 	return info.Size()
+}
+
+// large is an object of 64 KiB.
+func large(i int) *corev1.ConfigMap {
+	return &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "large", Name: fmt.Sprint("large-", i),
+			Labels:      map[string]string{tierLabel: "gold"},
+			Annotations: map[string]string{valueAnnotation: fmt.Sprint(i)},
+		},
+		Data: map[string]string{"k": strings.Repeat("x", 64<<10)},
+	}
 }

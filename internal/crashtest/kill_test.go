@@ -69,15 +69,15 @@ func newKiller(t *testing.T, seed uint64) *killer {
 
 // observe sees each request when it comes in.
 func (k *killer) observe(r apitest.Request) bool {
-	list := false
+	var lists []string
 	for _, s := range specs {
 		if s.lists(r) {
 			k.ledger.listed(s.name)
-			list = true
+			lists = append(lists, s.name)
 		}
 	}
-	if p := k.current.Load(); p != nil && (list || r.Verb == "watch") {
-		p.requested(list)
+	if p := k.current.Load(); p != nil && (len(lists) > 0 || r.Verb == "watch") {
+		p.requested(lists)
 	}
 	return false
 }
@@ -86,27 +86,25 @@ func (k *killer) observe(r apitest.Request) bool {
 // other.
 func (k *killer) live() {
 	k.lives++
-	k.nextProgram()
-	upheaval := k.random.IntN(8) == 0
+	// An interrupted list has to be made again, although nothing else asks for it.
+	calm := len(k.file.unfinished) > 0 && k.random.IntN(3) > 0
+	k.nextProgram(calm)
+	upheaval, quiet := !calm && k.random.IntN(7) == 0, false
 	if upheaval {
-		k.world.upheaval(k.random)
-		k.life.Flush = time.Millisecond
-		if k.random.IntN(2) == 0 {
-			k.world.server.Compact()
-		} else {
-			// A list although a watch could be resumed.
-			k.life.ListBelow = 1 << 30
-		}
+		quiet = k.upheaval()
 	}
-	k.world.whileDown(k.random)
-	k.process = startProcess(k.t, k.ledger, k.life, k.environment()...)
-	k.current.Store(k.process)
-	c := startChaos(k.world, rand.New(rand.NewPCG(k.random.Uint64(), 0)))
+	if !quiet {
+		k.world.whileDown(k.random, !calm)
+	}
+	c := newChaos(k.world, k.random.Uint64())
+	c.quiet = quiet
+	k.process = startProcess(k.t, k.ledger, k.life, k.current.Store, k.environment()...)
+	c.start()
 	defer c.end()
 	switch n := k.random.IntN(4); {
 	case upheaval && n > 0:
 		k.written()
-	case n < 2:
+	case n < 2 && !calm:
 		k.early()
 	default:
 		k.synced(c)
@@ -118,20 +116,39 @@ func (k *killer) live() {
 	}
 }
 
+// upheaval makes the next process apply a long list, because the stored version
+// has expired or, in a quiet world, because it finds listing cheap. In the latter
+// case nothing contradicts a process that wrongly resumes from half of the list.
+func (k *killer) upheaval() (quiet bool) {
+	quiet = k.random.IntN(2) == 0
+	k.world.upheaval(k.random, !quiet)
+	k.life.Flush, k.life.SlowIndex = time.Millisecond, true
+	if quiet {
+		k.life.ListBelow = 1 << 30
+	} else {
+		k.world.server.Compact()
+	}
+	return quiet
+}
+
 // nextProgram chooses how the next child is configured. Versions change rarely:
-// a change means a list, or a rebuilt index.
-func (k *killer) nextProgram() {
+// a change means a list, or a rebuilt index. A calm life has no such reasons.
+func (k *killer) nextProgram(calm bool) {
 	l := &k.life
 	l.Seed = k.random.Uint64()
 	l.Policy = pick(k.random, "confirmed", "confirmed", "confirmed", "resumed", "stale")
 	l.ListBelow = pick[int64](k.random, -1, -1, -1, 0)
 	l.Flush = pick(k.random, time.Millisecond, 3*time.Millisecond, 10*time.Millisecond, 100*time.Millisecond)
+	if calm {
+		l.ListBelow = -1
+	}
+	l.SlowIndex = false
 	l.Late = k.random.IntN(6) == 0
 	l.Slow = k.random.IntN(6) == 0
 	if k.random.IntN(10) == 0 {
 		l.IndexVersion = pick(k.random, "1", "2")
 	}
-	if k.random.IntN(8) == 0 {
+	if !calm && k.random.IntN(8) == 0 {
 		l.TransformVersion = pick(k.random, "", "1")
 	}
 }
@@ -157,11 +174,11 @@ func (k *killer) early() {
 		p.await("opening the file", func() bool { return p.mu.opened })
 		k.pause(20 * time.Millisecond)
 	case 2:
-		p.await("a list", func() bool { return p.mu.listRequests > 0 || p.syncedLocked() })
+		p.await("a list", func() bool { return len(p.mu.listed) > 0 || p.syncedLocked() })
 		k.pause(30 * time.Millisecond)
 	case 3:
 		n := 1 + k.random.IntN(len(specs))
-		p.await("a watch", func() bool { return p.mu.watchRequests >= n || p.syncedLocked() })
+		p.await("a watch", func() bool { return p.mu.watches >= n || p.syncedLocked() })
 		k.pause(10 * time.Millisecond)
 	case 4:
 		n := 1 + k.random.IntN(2*bulk)
@@ -171,23 +188,24 @@ func (k *killer) early() {
 	k.tally["early"]++
 }
 
-// written waits until the file is written after the child has asked for a list:
-// then the first part of the list may be in it, and the rest not.
+// written waits until the file is written after the child has asked for a long
+// list: then some of it may be in the file, and the rest not.
 func (k *killer) written() {
 	p := k.process
-	p.await("a list", func() bool { return p.mu.listRequests > 0 || p.syncedLocked() })
-	before := k.file.modified()
-	for ticker := time.NewTicker(200 * time.Microsecond); ; {
-		p.mu.Lock()
-		synced := p.syncedLocked()
-		p.mu.Unlock()
-		if synced || k.file.modified() != before {
-			ticker.Stop()
-			break
+	p.await("a list", func() bool { return p.mu.listed[specs[0].name] || p.syncedLocked() })
+	ticker := time.NewTicker(200 * time.Microsecond)
+	defer ticker.Stop()
+	for range 1 + k.random.IntN(3) {
+		before := k.file.modified()
+		synced := false
+		for !synced && k.file.modified().Equal(before) {
+			<-ticker.C
+			p.mu.Lock()
+			synced = p.syncedLocked()
+			p.mu.Unlock()
 		}
-		<-ticker.C
 	}
-	k.pause(3 * time.Millisecond)
+	k.pause(5 * time.Millisecond)
 	k.tally["while listing"]++
 }
 
@@ -204,6 +222,7 @@ func (k *killer) synced(c *chaos) {
 		k.t.Errorf("the child ended by itself:\n%s", p.tail())
 		return
 	}
+	k.finished()
 	if k.random.IntN(2) == 0 {
 		k.pause(50 * time.Millisecond)
 	}
@@ -212,9 +231,22 @@ func (k *killer) synced(c *chaos) {
 	k.tally["compared"]++
 	k.tally["relisted"] += len(p.relisted())
 	k.tally["resumed"] += len(specs) - len(p.relisted())
-	more := startChaos(k.world, rand.New(rand.NewPCG(k.random.Uint64(), 0)))
+	more := newChaos(k.world, k.random.Uint64())
+	more.start()
 	k.pause(50 * time.Millisecond)
 	more.end()
+}
+
+// finished checks that a list which was interrupted was made again.
+func (k *killer) finished() {
+	p := k.process
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, name := range k.file.unfinished {
+		if !p.mu.listed[name] {
+			k.t.Errorf("%s: resumed from an incomplete collection", name)
+		}
+	}
 }
 
 // compare checks a running child. Nothing else changes meanwhile.

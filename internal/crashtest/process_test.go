@@ -35,8 +35,10 @@ type process struct {
 		// events counts calls of handlers.
 		events int
 		opened bool
-		// listRequests and watchRequests count what the server was asked for.
-		listRequests, watchRequests int
+		// listed are the specs that the server was asked to list, in any form;
+		// watches counts requests for other watches.
+		listed  map[string]bool
+		watches int
 		// quarantined is where the child moved the file.
 		quarantined string
 		// lists is the number of lists by spec, once it has synced.
@@ -72,8 +74,9 @@ func childCommand(what, argument string) *exec.Cmd {
 	return cmd
 }
 
-// startProcess starts a child. The environment is added to the parent's.
-func startProcess(t testing.TB, l *ledger, life life, environment ...string) *process {
+// startProcess starts a child, after showing it to before. The environment is
+// added to the parent's.
+func startProcess(t testing.TB, l *ledger, life life, before func(*process), environment ...string) *process {
 	t.Helper()
 	argument, err := json.Marshal(life)
 	if err != nil {
@@ -83,7 +86,7 @@ func startProcess(t testing.TB, l *ledger, life life, environment ...string) *pr
 	if life.Policy == "confirmed" {
 		p.startRV = l.world.revision()
 	}
-	p.mu.lists, p.mu.dump = map[string]string{}, newContents()
+	p.mu.lists, p.mu.listed, p.mu.dump = map[string]string{}, map[string]bool{}, newContents()
 	p.cmd = childCommand("informers", string(argument))
 	p.cmd.Env = append(p.cmd.Env, environment...)
 	p.cmd.Stderr = &p.stderr
@@ -96,6 +99,7 @@ func startProcess(t testing.TB, l *ledger, life life, environment ...string) *pr
 		t.Fatal(err)
 	}
 	l.begin()
+	before(p)
 	p.stdin = stdin
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -129,13 +133,15 @@ func (p *process) poke() {
 	}
 }
 
-// requested notes that the server was asked for a list, in any form, or a watch.
-func (p *process) requested(list bool) {
+// requested notes that the server was asked to list some of the specs, or for a
+// watch.
+func (p *process) requested(lists []string) {
 	p.mu.Lock()
-	if list {
-		p.mu.listRequests++
-	} else {
-		p.mu.watchRequests++
+	for _, name := range lists {
+		p.mu.listed[name] = true
+	}
+	if len(lists) == 0 {
+		p.mu.watches++
 	}
 	p.mu.Unlock()
 	p.poke()

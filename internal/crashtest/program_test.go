@@ -2,6 +2,7 @@ package crashtest
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"net/http"
 	"sync"
@@ -97,6 +98,34 @@ func (c *controller) resumed() {
 		status, _ := informer.StatusOf(c.informer)
 		c.t.Errorf("%d lists, the last because %q; want a resumed watch", n, status.ListReason)
 	}
+}
+
+// awaitStatus waits for what is not announced.
+func awaitStatus(t *testing.T, c *controller, what string, condition func(informer.Status) bool) {
+	t.Helper()
+	ticker := time.NewTicker(time.Millisecond)
+	defer ticker.Stop()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	for {
+		status, _ := informer.StatusOf(c.informer)
+		if condition(status) {
+			return
+		}
+		select {
+		case <-ticker.C:
+		case <-deadline.C:
+			t.Fatalf("waited too long for %s: %+v", what, status)
+		}
+	}
+}
+
+// persisted waits until the file has reached a version.
+func persisted(t *testing.T, c *controller, rv uint64) {
+	t.Helper()
+	awaitStatus(t, c, fmt.Sprintf("version %d in the file", rv), func(s informer.Status) bool {
+		return s.PersistedRV == fmt.Sprint(rv)
+	})
 }
 
 // recorder is a handler that keeps what it is told. Its work, if set, is done at

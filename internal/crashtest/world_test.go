@@ -2,7 +2,6 @@ package crashtest
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -176,6 +175,25 @@ func (w *world) was(s spec, v version) bool {
 	return s.selects(v) && w.mu.known[s.gvr][v]
 }
 
+// departures counts how often an object has left a collection: more than once if
+// a selector took it back.
+func (w *world) departures(s spec, o id) (n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	inside := false
+	for _, v := range w.mu.history[s.gvr] {
+		if v.id() != o {
+			continue
+		}
+		now := !v.deleted && s.selects(v)
+		if inside && !now {
+			n++
+		}
+		inside = now
+	}
+	return n
+}
+
 // changedSince returns the keys whose newest change is above rv.
 func (w *world) changedSince(s spec, rv uint64) map[string]bool {
 	w.mu.Lock()
@@ -188,11 +206,4 @@ func (w *world) changedSince(s spec, rv uint64) map[string]bool {
 		changed[v.key] = true
 	}
 	return changed
-}
-
-// keys returns the keys that exist, in order.
-func (w *world) keys(gvr schema.GroupVersionResource) []string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return slices.Sorted(maps.Keys(w.mu.live[gvr]))
 }

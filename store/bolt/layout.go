@@ -72,6 +72,7 @@ type headerRecord struct {
 	Indices     map[string]string `msgpack:"indices,omitempty"`
 	// Contact is in seconds and nanoseconds since 1970; absent if it is zero.
 	Contact     []int64 `msgpack:"contact,omitempty"`
+	Clean       bool    `msgpack:"clean,omitempty"`
 	NoBookmarks bool    `msgpack:"noBookmarks,omitempty"`
 	Schema      string  `msgpack:"schema,omitempty"`
 }
@@ -79,7 +80,7 @@ type headerRecord struct {
 func encodeHeader(h *store.Header) ([]byte, error) {
 	record := headerRecord{
 		RV: h.RV, Complete: h.Complete, Fingerprint: h.Fingerprint, Cluster: h.Cluster,
-		Indices: h.Indices, NoBookmarks: h.NoBookmarks, Schema: h.Schema,
+		Indices: h.Indices, NoBookmarks: h.NoBookmarks, Clean: h.Clean, Schema: h.Schema,
 	}
 	if !h.Contact.IsZero() {
 		record.Contact = []int64{h.Contact.Unix(), int64(h.Contact.Nanosecond())}
@@ -102,7 +103,7 @@ func decodeHeader(sealed []byte) (store.Header, error) {
 	}
 	h := store.Header{
 		RV: record.RV, Complete: record.Complete, Fingerprint: record.Fingerprint, Cluster: record.Cluster,
-		Indices: record.Indices, NoBookmarks: record.NoBookmarks, Schema: record.Schema,
+		Indices: record.Indices, NoBookmarks: record.NoBookmarks, Clean: record.Clean, Schema: record.Schema,
 	}
 	if len(record.Contact) == 2 {
 		h.Contact = time.Unix(record.Contact[0], record.Contact[1])

@@ -259,7 +259,7 @@ func testHeader(s *suite) {
 		s.Fatalf("header of a collection never written: got %v, want ErrNotFound", err)
 	}
 	header := store.Header{
-		RV: "12", Complete: true, Fingerprint: "f", Cluster: "c", Schema: "s", NoBookmarks: true,
+		RV: "12", Complete: true, Fingerprint: "f", Cluster: "c", Schema: "s", Clean: true, NoBookmarks: true,
 		Indices: map[string]string{"node": "fp", "owner": ""},
 		Contact: time.Date(2026, 1, 2, 3, 4, 5, 678, time.FixedZone("x", 3600)),
 	}

@@ -5,12 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"golang.org/x/sys/unix"
 
@@ -111,45 +107,5 @@ func TestFullDisk_ServesFromMemoryAndLosesNothing(t *testing.T) {
 			}
 			c.stop()
 		})
-	}
-}
-
-// awaitStatus waits for what is not announced.
-func awaitStatus(t *testing.T, c *controller, what string, condition func(informer.Status) bool) {
-	t.Helper()
-	ticker := time.NewTicker(time.Millisecond)
-	defer ticker.Stop()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	for {
-		status, _ := informer.StatusOf(c.informer)
-		if condition(status) {
-			return
-		}
-		select {
-		case <-ticker.C:
-		case <-deadline.C:
-			t.Fatalf("waited too long for %s: %+v", what, status)
-		}
-	}
-}
-
-// persisted waits until the file has reached a version.
-func persisted(t *testing.T, c *controller, rv uint64) {
-	t.Helper()
-	awaitStatus(t, c, fmt.Sprintf("version %d in the file", rv), func(s informer.Status) bool {
-		return s.PersistedRV == fmt.Sprint(rv)
-	})
-}
-
-// large is an object of 64 KiB.
-func large(i int) *corev1.ConfigMap {
-	return &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "large", Name: fmt.Sprint("large-", i),
-			Labels:      map[string]string{tierLabel: "gold"},
-			Annotations: map[string]string{valueAnnotation: fmt.Sprint(i)},
-		},
-		Data: map[string]string{"k": strings.Repeat("x", 64<<10)},
 	}
 }
