@@ -132,6 +132,9 @@ func (x *Indexer) batchLocked(u Update, olds []any) (store.Batch, error) {
 	return batch, nil
 }
 
+// mixedFingerprint is that of no program.
+const mixedFingerprint = "mixed"
+
 func (x *Indexer) headerLocked(u Update) store.Header {
 	header := x.write.header
 	if u.RV != "" || u.Complete {
@@ -140,9 +143,12 @@ func (x *Indexer) headerLocked(u Update) store.Header {
 	if u.Incomplete {
 		header.Complete = false
 	}
+	if x.write.foreignLocked() && len(u.Changes) > 0 {
+		// From here on some records are this program's and some are not. After a
+		// crash in between neither program may take them all for its own.
+		header.Fingerprint = mixedFingerprint
+	}
 	if u.Complete {
-		// A foreign fingerprint stays until every record has been replaced, so
-		// that a crash in between does not make old records look like new ones.
 		header.Complete, header.Fingerprint = true, x.write.fingerprint
 		header.Indices = x.fingerprintsLocked()
 	}

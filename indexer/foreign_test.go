@@ -32,7 +32,7 @@ func TestIndexer_Attach_ForeignRecordsAreKnownButNotServed(t *testing.T) {
 
 	p.apply(Update{Incomplete: true, Changes: departing(
 		remove("deleted"), put(withUID(pod("recreated", "5", "y"), "uid-2")), put(pod("new", "5", "z")))})
-	p.wantHeader("1", false, "f1")
+	p.wantHeader("1", false, mixedFingerprint)
 	if got := known.ListKeys(); len(got) != 3 {
 		t.Errorf("known keys %v", got)
 	}
@@ -103,5 +103,20 @@ func TestIndexer_Load_ForeignRecordsAreIncomplete(t *testing.T) {
 	p.apply(Update{RV: "2"})
 	if p = start(t, file, startOptions{}); p.origin.RV != "" {
 		t.Errorf("origin %+v", p.origin)
+	}
+}
+
+// A program that is interrupted in its first list, and the one before it comes
+// back: neither may take the records of the other for its own.
+func TestIndexer_Attach_MixedRecordsAreServedByNobody(t *testing.T) {
+	file := storetest.NewMemory()
+	start(t, file, startOptions{fingerprint: "f1"}).list("1", pod("a", "1", "x"), pod("b", "1", "x"))
+	start(t, file, startOptions{fingerprint: "f2"}).apply(Update{Incomplete: true, Changes: []Change{put(pod("a", "1", "y"))}})
+	for _, fingerprint := range []string{"f1", "f2"} {
+		p := start(t, file, startOptions{fingerprint: fingerprint})
+		p.wantObjects()
+		if got := p.Known().ListKeys(); len(got) != 2 {
+			t.Errorf("%s: known keys %v, want both", fingerprint, got)
+		}
 	}
 }

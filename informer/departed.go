@@ -61,17 +61,23 @@ type departedEntry struct {
 	// seq is the notification of the delete.
 	seq     uint64
 	expires time.Time
+	// before is the number of attempts that the record counted before this one.
+	before int
 }
 
-func (t *departedTracker) track(e departedEntry, attempted bool) {
+// attempt tracks a delivery that the record counts as an attempt until it ends.
+func (t *departedTracker) attempt(e departedEntry, before int) {
+	e.before = before
+	t.attempts = append(t.attempts, e)
+	t.track(e)
+}
+
+func (t *departedTracker) track(e departedEntry) {
 	if t.deliveries == nil {
 		t.deliveries = map[departedID]int{}
 	}
 	t.entries = append(t.entries, e)
 	t.deliveries[e.departedID]++
-	if attempted {
-		t.attempts = append(t.attempts, e)
-	}
 	select {
 	case t.wake <- struct{}{}:
 	default:
@@ -103,7 +109,7 @@ func (i *sharedIndexInformer) replayDeparted(ctx context.Context) {
 		for _, n := range departedNotifications(d) {
 			seq = i.notify(n, false)
 		}
-		i.delivery.departed.track(i.entry(d.Key, d.UID, seq), true)
+		i.delivery.departed.attempt(i.entry(d.Key, d.UID, seq), d.Attempts)
 	}
 }
 
@@ -142,19 +148,23 @@ func (i *sharedIndexInformer) takeDeparted(ctx context.Context) []indexer.Depart
 func departedNotifications(d indexer.Departed) []notification {
 	tombstone := cache.DeletedFinalStateUnknown{Key: d.Key, Obj: d.Object}
 	if d.Object == nil {
-		return []notification{{kind: deleted, obj: tombstone}}
+		return []notification{{kind: deleted, initial: true, obj: tombstone}}
 	}
-	return []notification{{kind: added, initial: true, obj: d.Object}, {kind: deleted, obj: tombstone}}
+	return []notification{
+		{kind: added, initial: true, obj: d.Object},
+		{kind: deleted, initial: true, obj: tombstone},
+	}
 }
 
 func (i *sharedIndexInformer) entry(key, uid string, seq uint64) departedEntry {
-	return departedEntry{departedID{key, uid}, seq, i.clock.Now().Add(i.delivery.departed.retention)}
+	expires := i.clock.Now().Add(i.delivery.departed.retention)
+	return departedEntry{departedID: departedID{key, uid}, seq: seq, expires: expires}
 }
 
 // trackDeparted notes a delete that has just been given to the handlers.
 func (i *sharedIndexInformer) trackDeparted(key string, old any, seq uint64) {
 	if t := &i.delivery.departed; t.enabled && !t.waiting && old != nil {
-		t.track(i.entry(key, indexer.DepartedUID(old), seq), false)
+		t.track(i.entry(key, indexer.DepartedUID(old), seq))
 	}
 }
 
@@ -184,7 +194,7 @@ func (i *sharedIndexInformer) trackLate(ns []notification) {
 	late := t.late
 	for _, n := range ns {
 		if n.kind == deleted {
-			t.track(i.entry(late[0].Key, late[0].UID, n.seq), true)
+			t.attempt(i.entry(late[0].Key, late[0].UID, n.seq), late[0].Attempts)
 			late = late[1:]
 		}
 	}
@@ -257,7 +267,8 @@ func (i *sharedIndexInformer) flush(ctx context.Context) {
 }
 
 // clearDeparted removes, at a graceful stop, the records of deletes that every
-// handler has returned from.
+// handler has returned from, and takes back the attempts of the others: it is not
+// they that end the process.
 func (i *sharedIndexInformer) clearDeparted() {
 	i.delivery.Lock()
 	defer i.delivery.Unlock()
@@ -266,6 +277,11 @@ func (i *sharedIndexInformer) clearDeparted() {
 	for _, e := range t.entries {
 		if e.seq <= handled && t.ended(e.departedID) {
 			ops = append(ops, e.removal())
+		}
+	}
+	for _, e := range t.attempts {
+		if e.seq > handled {
+			ops = append(ops, store.DepartedOp{Key: e.key, UID: e.uid, Attempts: e.before})
 		}
 	}
 	t.reset()

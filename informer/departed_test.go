@@ -450,3 +450,61 @@ func TestDeparted_ReadYourWrites(t *testing.T) {
 		p.stop()
 	})
 }
+
+// TestDeparted_StopIsNoFailedAttempt checks that a delivery which graceful stops
+// interrupt is never given up.
+func TestDeparted_StopIsNoFailedAttempt(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		blockers := []string{"a0", "a1", "a2", "a3", "a4"}
+		w.create(append(blockers, "b", "kept")...)
+		w.start().synced().kill()
+		w.delete("b")
+		for _, blocker := range blockers {
+			w.delete(blocker)
+			p := w.prepare()
+			reached, leave := make(chan struct{}), make(chan struct{})
+			p.handleWith(func(event string) {
+				if event == "delete "+blocker {
+					close(reached)
+					<-leave
+				}
+			}, cache.HandlerOptions{})
+			p.run()
+			<-reached
+			p.cancel()
+			synctest.Wait() // the handler is told nothing more
+			close(leave)
+			<-p.done
+		}
+		p := w.start().synced()
+		w.wantEvents(p.recorder, "initial b", "delete b", "initial kept")
+		p.stop()
+	})
+}
+
+// TestDeparted_RegistrationIsNotSyncedBefore checks that a handler which waits for
+// its registration does not act on objects that are gone.
+func TestDeparted_RegistrationIsNotSyncedBefore(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.create("a")
+		w.start().synced().kill()
+		w.delete("a")
+		p := w.prepare()
+		leave := make(chan struct{})
+		p.recorder = p.handleWith(func(event string) {
+			if event == "delete a" {
+				<-leave
+			}
+		}, cache.HandlerOptions{})
+		p.run()
+		<-p.informer.HasSyncedChecker().Done()
+		synctest.Wait()
+		if p.recorder.registration.HasSynced() {
+			t.Error("synced while the handler has not returned from the delete")
+		}
+		close(leave)
+		p.synced()
+		w.wantEvents(p.recorder, "initial a", "delete a")
+		p.stop()
+	})
+}

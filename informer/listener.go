@@ -24,7 +24,8 @@ const (
 // notification is one call of a handler.
 type notification struct {
 	kind kind
-	// initial is OnAdd's isInInitialList.
+	// initial says that this belongs to what the handler must have been told to
+	// have synced; for OnAdd it is isInInitialList.
 	initial  bool
 	old, obj any
 	// seq numbers the notifications of an informer.
@@ -88,7 +89,7 @@ func (l *listener) ShutdownChan() <-chan struct{} { return l.finished }
 // add queues notifications for the handler, which it takes over.
 func (l *listener) add(ns ...notification) {
 	for _, n := range ns {
-		if n.kind == added && n.initial {
+		if n.initial {
 			l.tracker.Start()
 		}
 	}
@@ -152,13 +153,13 @@ func (l *listener) deliver(n notification) (ok bool) {
 	switch n.kind {
 	case added:
 		l.handler.OnAdd(n.obj, n.initial)
-		if n.initial {
-			l.tracker.Finished()
-		}
 	case updated:
 		l.handler.OnUpdate(n.old, n.obj)
 	case deleted:
 		l.handler.OnDelete(n.obj)
+	}
+	if n.initial {
+		l.tracker.Finished()
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -358,6 +358,9 @@ func TestInformer_OtherClusterShownAsStale(t *testing.T) {
 		}).synced().kill()
 		w.delete("a")
 		var reachable atomic.Bool
+		if err := w.server.Down(); err != nil {
+			t.Fatal(err)
+		}
 		p := w.start(func(o *informer.Options) {
 			o.Start = informer.Stale(5 * time.Second)
 			o.Cluster = func(context.Context) (string, error) {
@@ -369,6 +372,9 @@ func TestInformer_OtherClusterShownAsStale(t *testing.T) {
 		}).synced()
 		w.wantEvents(p.recorder, "initial a", "initial b")
 		reachable.Store(true)
+		if err := w.server.Up(); err != nil {
+			t.Fatal(err)
+		}
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		p.converged()

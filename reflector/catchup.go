@@ -29,6 +29,10 @@ const (
 	// maxBurst is when the first burst is over where there is always something
 	// to say.
 	maxBurst = time.Second
+	// askTimeout bounds waiting for what is only good to know.
+	askTimeout = 5 * time.Second
+	// maxUnanswered is how often a server that can be reached is asked in vain.
+	maxUnanswered = 3
 )
 
 // identify asks, once, for cluster and schema and compares them with those of
@@ -38,13 +42,21 @@ func (r *Reflector) identify(ctx context.Context) error {
 		return nil
 	}
 	r.setPhase(PhaseProbing)
-	cluster, err := ask(ctx, r.cluster)
-	if err != nil {
-		return fmt.Errorf("asking which cluster this is: %w", err)
-	}
-	schema, err := ask(ctx, r.schema)
-	if err != nil {
-		return fmt.Errorf("asking for the schema of %s: %w", r.description, err)
+	cluster, clusterErr := r.ask(ctx, r.cluster)
+	schema, schemaErr := r.ask(ctx, r.schema)
+	if err := errors.Join(clusterErr, schemaErr); err != nil {
+		// Either the server cannot be reached, which the probe tells too, or it
+		// serves this collection and not the answer. client-go would not ask, so
+		// that the answer is worth a few tries, and only if there is something to
+		// compare it with.
+		if _, probeErr := r.probe(ctx); probeErr != nil {
+			return probeErr
+		}
+		if r.run.unanswered++; r.origin.RV != "" && r.run.unanswered < maxUnanswered {
+			return err
+		}
+		klog.FromContext(ctx).Info("Going on without knowing whether cluster and schema are those of the stored objects",
+			"type", r.description, "err", err)
 	}
 	r.run.identified = true
 	foreign := differ(cluster, r.origin.Cluster)
@@ -61,12 +73,34 @@ func (r *Reflector) identify(ctx context.Context) error {
 	return nil
 }
 
-func ask(ctx context.Context, question func(context.Context) (string, error)) (string, error) {
+// ask returns "" for a question that there is none of, or that is not answered in
+// time.
+func (r *Reflector) ask(ctx context.Context, question func(context.Context) (string, error)) (string, error) {
 	if question == nil {
 		return "", nil
 	}
-	return question(ctx)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type answer struct {
+		value string
+		err   error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		value, err := question(ctx)
+		answers <- answer{value, err}
+	}()
+	select {
+	case a := <-answers:
+		return a.value, a.err
+	case <-ctx.Done():
+		return "", ctx.Err()
+	case <-r.clock.After(askTimeout):
+		return "", errNoAnswer
+	}
 }
+
+var errNoAnswer = fmt.Errorf("no answer within %s", askTimeout)
 
 // differ reports whether two answers are known and not the same.
 func differ(a, b string) bool { return a != "" && b != "" && a != b }

@@ -53,9 +53,11 @@ func TestReflector_Start(t *testing.T) {
 		script: func(f *fake) { f.options.Origin.Bytes, f.options.ListBelow, f.rv = 99, 100, "5" },
 		want:   []string{"probe", "caught up", "watch 5"},
 	}, {
-		name:   "a list is not cheaper",
-		script: func(f *fake) { f.options.Origin.Clean, f.options.Origin.Bytes, f.options.ListBelow, f.rv = true, 100, 100, "5" },
-		want:   []string{"probe", "caught up", "watch 5"},
+		name: "a list is not cheaper",
+		script: func(f *fake) {
+			f.options.Origin.Clean, f.options.Origin.Bytes, f.options.ListBelow, f.rv = true, 100, 100, "5"
+		},
+		want: []string{"probe", "caught up", "watch 5"},
 	}, {
 		name:   "equal versions",
 		script: func(f *fake) { f.rv = "5" },
@@ -232,6 +234,10 @@ func TestReflector_IdentifiesClusterAndSchema(t *testing.T) {
 			return a.(string), nil
 		}
 	}
+	stalled := func(ctx context.Context) (string, error) {
+		<-ctx.Done()
+		return "", ctx.Err()
+	}
 	stored := reflector.Origin{RV: "10", Cluster: "c1", Schema: "s1"}
 	failed := errors.New("no answer")
 	for _, test := range []struct {
@@ -244,7 +250,9 @@ func TestReflector_IdentifiesClusterAndSchema(t *testing.T) {
 		{"not asked", nil, nil, []string{"probe", "caught up", "watch 10"}},
 		{"other cluster", answer("c2"), answer("s1"), []string{"reset", "list", "commit 10 []", "caught up", "watch 10"}},
 		{"other schema", answer("c1"), answer("s2"), []string{"list", "commit 10 []", "caught up", "watch 10"}},
-		{"errors are retried", answer(failed, "c1"), answer(failed, "s1"), []string{"probe", "caught up", "watch 10"}},
+		{"errors are retried", answer(failed, "c1"), answer(failed, "s1"), []string{"probe", "probe", "caught up", "watch 10"}},
+		{"errors are not retried for ever", answer(failed), answer(failed), []string{"probe", "probe", "probe", "probe", "caught up", "watch 10"}},
+		{"no answer", stalled, nil, []string{"probe", "probe", "probe", "probe", "caught up", "watch 10"}},
 		{"asked once", answer("c1", "c2"), answer("s1", "s2"), []string{"probe", "caught up", "watch 10"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -252,7 +260,7 @@ func TestReflector_IdentifiesClusterAndSchema(t *testing.T) {
 				f.options.Origin = stored
 				f.options.Cluster, f.options.Schema = test.cluster, test.schema
 				f.watchErrs = []error{internal()} // ends a cycle
-				f.run(3*pause + pause/10)
+				f.run(time.Minute)
 				f.want(append(test.want, "watch 10")...)
 				if s := f.r.Status(); s.Foreign != (test.name == "other cluster") {
 					t.Errorf("status %+v", s)

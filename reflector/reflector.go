@@ -88,8 +88,9 @@ type Options struct {
 	// 1 to 2 s.
 	ListBelow int64
 	// Cluster and Schema, if set, identify the cluster and the schema of the
-	// resource; see Origin. An empty answer means that it cannot be known. They
-	// are asked once.
+	// resource; see Origin. An empty answer means that it cannot be known, as
+	// does an error or no answer within 5 s while the collection itself can be
+	// read. They are asked once.
 	Cluster, Schema func(context.Context) (string, error)
 
 	// WatchErrorHandler defaults to cache.DefaultWatchErrorHandler.
@@ -128,6 +129,8 @@ type Reflector struct {
 		// listReason, if not empty, says why the next thing to do is a list.
 		listReason string
 		identified bool
+		// unanswered counts questions about cluster and schema in vain.
+		unanswered int
 		// target is the server's version at the first probe.
 		target string
 		// silentRounds counts rounds of resuming in which nothing arrived.

@@ -88,9 +88,9 @@ type Tx interface {
 	// never been written.
 	Header() (Header, error)
 
-	// Totals returns count, bytes and sum of the stored objects as of the last
-	// commit. They equal what a Scan finds when nothing is waiting for a
-	// commit.
+	// Totals returns count, bytes and sum of the objects as they were kept when
+	// these were written: what a Scan must find. What waits for a commit makes
+	// the call longer.
 	Totals() (Totals, error)
 
 	// Get returns the record of key or ErrNotFound.

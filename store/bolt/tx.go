@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"runtime/debug"
+	"slices"
 
 	"go.etcd.io/bbolt"
 
@@ -211,13 +212,42 @@ func headerIn(bucket *bbolt.Bucket) (store.Header, error) {
 	return decodeHeader(sealed)
 }
 
-func (t *tx) Totals() (store.Totals, error) {
-	var totals totalsRecord
-	err := t.engine(func() (err error) {
-		totals, err = totalsIn(t.bolt.Bucket(t.c.names.header))
+func (t *tx) Totals() (totals store.Totals, err error) {
+	err = t.engine(func() error {
+		stored, err := totalsIn(t.bolt.Bucket(t.c.names.header))
+		totals = stored.objects
+		t.addLayers(&totals)
 		return err
 	})
-	return totals.objects, err
+	return totals, err
+}
+
+// addLayers turns the totals of the file into those of the snapshot.
+func (t *tx) addLayers(totals *store.Totals) {
+	cleared := slices.ContainsFunc(t.layers, func(o *overlay) bool { return o.cleared })
+	if cleared {
+		*totals = store.Totals{}
+	}
+	file := t.bucket(keySpace{})
+	seen := map[string]bool{}
+	for _, o := range t.layers {
+		o.objects.Ascend(func(e entry) bool {
+			key := string(e.key)
+			if seen[key] {
+				return true
+			}
+			seen[key] = true
+			if file != nil && !cleared {
+				if old := file.Get(e.key); old != nil {
+					totals.Remove(key, old)
+				}
+			}
+			if value := t.lookup(keySpace{}, e.key); value != nil {
+				totals.Add(key, value)
+			}
+			return true
+		})
+	}
 }
 
 // totalsIn reads the totals from a header bucket, which may be nil.
