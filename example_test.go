@@ -27,6 +27,9 @@ func Example() {
 		defer db.Close()
 
 		f := factory.New(client, db) // an informers.SharedInformerFactory
+		defer f.Shutdown()
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel() // then Shutdown, then Close
 		pods := f.Core().V1().Pods().Lister()
 		f.StartWithContext(ctx)
 		if err := f.WaitForCacheSyncWithContext(ctx).AsError(); err != nil {
@@ -44,9 +47,7 @@ func Example() {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	client := fake.NewClientset(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "shop"}})
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	if err := run(ctx, client, filepath.Join(dir, "cache.db")); err != nil {
+	if err := run(context.Background(), client, filepath.Join(dir, "cache.db")); err != nil {
 		fmt.Println(err)
 	}
 	// Output: 1 pods
