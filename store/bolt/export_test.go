@@ -58,3 +58,6 @@ func DieWhileOpening(path string) error {
 	lock.begin(inode)
 	return errors.Join(err, file.Close(), lock.file.Close())
 }
+
+// Closed says whether Close has begun.
+func (db *DB) Closed() bool { return db.closed.Load() }
