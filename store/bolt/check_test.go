@@ -25,9 +25,9 @@ func TestCheck_CleanMeansUnchanged(t *testing.T) {
 	file, want := sample(t)
 	random := newRand(t)
 	path := filepath.Join(t.TempDir(), "cache.db")
-	rounds, clean := 3000, 0
+	rounds, clean := 400, 0
 	if testing.Short() {
-		rounds = 300
+		rounds = 60
 	}
 	for range rounds {
 		damaged := bytes.Clone(file)
