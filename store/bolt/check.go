@@ -161,33 +161,38 @@ func (db *DB) Check(ctx context.Context, o CheckOptions) (CheckReport, error) {
 // checkSnapshot uses bbolt only to begin and end a transaction, so that neither
 // damage nor a function of the caller can panic in its hands.
 func (db *DB) checkSnapshot(ctx context.Context, o CheckOptions) (report CheckReport, err error) {
+	g := db.current()
+	f := g.opened.Load()
+	if f == nil {
+		return CheckReport{}, nil
+	}
 	var tx *bbolt.Tx
-	err = db.guard(func() (err error) {
-		tx, err = db.bolt.Begin(false)
+	err = db.guard(g, func() (err error) {
+		tx, err = f.bolt.Begin(false)
 		return err
 	})
 	if err != nil {
 		return CheckReport{}, err
 	}
-	defer func() { err = errors.Join(err, db.guard(tx.Rollback)) }()
+	defer func() { err = errors.Join(err, db.guard(g, tx.Rollback)) }()
 	var meta boltMeta
-	err = db.guard(func() (err error) {
+	err = db.guard(g, func() (err error) {
 		meta, err = metaOf(tx)
 		return err
 	})
 	if err != nil {
 		return CheckReport{}, err
 	}
-	size, err := sizeOf(db.file)
+	size, err := sizeOf(f.file)
 	if err != nil {
 		return CheckReport{}, err
 	}
-	c := newChecker(ctx, db.file, o)
+	c := newChecker(ctx, f.file, o)
 	c.closed = func() error {
 		if db.closed.Load() {
 			return store.ErrClosed
 		}
-		return db.poisoned()
+		return g.damaged()
 	}
 	return c.end(c.run(meta, size))
 }
