@@ -67,6 +67,9 @@ func DieWhileOpening(path string) error {
 	return errors.Join(err, file.Close(), lock.file.Close())
 }
 
+// Closed says whether Close has begun.
+func (db *DB) Closed() bool { return db.closed.Load() }
+
 // DieDamaged leaves what a process leaves that finds damage and dies before it has
 // moved the file aside.
 func DieDamaged(path string) error {
