@@ -1,0 +1,3 @@
+// Package powercut is a test of what the bbolt engine leaves on a disk when the
+// power fails.
+package powercut

@@ -1,0 +1,167 @@
+//go:build linux
+
+package powercut
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// recording is what a workload did to the disk, and what it should have done.
+type recording struct {
+	workload workload
+	history  *history
+	ops      []op
+	inodes   []uint64
+	// traceFile is where the trace is.
+	traceFile string
+	// damaging says of each operation whether it belongs to the damaging of the
+	// file, in which nobody can say what the file is.
+	damaging []bool
+	// evidence are the damaged files, in order.
+	evidence []evidence
+}
+
+// evidence is a damaged file, which must not get lost.
+type evidence struct {
+	// op is the number of the mark at whose time it was complete.
+	op  int
+	sum sum
+}
+
+// record runs a workload in a child and returns what it did.
+func record(t *testing.T, c campaign, seed uint64) *recording {
+	t.Helper()
+	root, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &recording{workload: workload{Name: c.work, Seed: seed, Root: root}, traceFile: filepath.Join(t.TempDir(), "trace")}
+	if c.kill != "" {
+		first := r.workload
+		first.Only = 1
+		if err := trace(first, r.traceFile, fmt.Sprintf(c.kill, 1+seed%5)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	injection := ""
+	if c.inject != "" {
+		injection = fmt.Sprintf(c.inject, 1+seed%7, 3+seed%5)
+	}
+	if err := trace(r.workload, r.traceFile, injection); err != nil {
+		t.Fatal(err)
+	}
+	tr := newTracer(root)
+	if err := tr.readTrace(r.traceFile); err != nil {
+		t.Fatal(err)
+	}
+	r.ops, r.inodes = tr.ops, tr.inodes
+	if r.history, err = newHistory(r.workload); err != nil {
+		t.Fatal(err)
+	}
+	r.findDamage(t)
+	r.compareWithReality(t)
+	return r
+}
+
+// findDamage finds the damaged files.
+func (r *recording) findDamage(t *testing.T) {
+	t.Helper()
+	d, inside := &disk{}, false
+	for i, o := range r.ops {
+		d.apply(i, o)
+		if o.kind == opMark && r.history.steps[o.mark.step].kind == stepDamage {
+			if inside = !o.mark.end; !inside {
+				dir := t.TempDir()
+				materialise(t, dir, d.images(state{data: dataEverything, names: namesEverything}), nil)
+				s, err := sumOf(filepath.Join(dir, cacheName))
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.evidence = append(r.evidence, evidence{i, s})
+			}
+		}
+		r.damaging = append(r.damaging, inside)
+	}
+}
+
+// compareWithReality fails if the files that the child has left are not what
+// the model of the disk says.
+func (r *recording) compareWithReality(t *testing.T) {
+	t.Helper()
+	d := &disk{}
+	for i, o := range r.ops {
+		d.apply(i, o)
+	}
+	dir := t.TempDir()
+	materialise(t, dir, d.images(state{data: dataEverything, names: namesEverything}), nil)
+	for _, pair := range [][2]string{{dir, r.workload.Root}, {r.workload.Root, dir}} {
+		err := filepath.WalkDir(pair[0], func(path string, entry os.DirEntry, err error) error {
+			relative, _ := filepath.Rel(pair[0], path)
+			if err != nil || entry.IsDir() || relative == marksName {
+				return err
+			}
+			a, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			b, err := os.ReadFile(filepath.Join(pair[1], relative))
+			if err == nil && !bytes.Equal(a, b) {
+				err = fmt.Errorf("%s differs", relative)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatalf("the model of the disk is wrong: %v", err)
+		}
+	}
+}
+
+// usable says whether it is known what must be there after a cut.
+func (r *recording) usable(cut int) bool { return cut == 0 || !r.damaging[cut-1] }
+
+// boundary says whether a cut is next to a sync or a change of a directory.
+func (r *recording) boundary(cut int) bool {
+	is := func(i int) bool {
+		return i >= 0 && i < len(r.ops) &&
+			(r.ops[i].isNameOp() || r.ops[i].kind == opSync || r.ops[i].kind == opFail)
+	}
+	return is(cut-1) || is(cut)
+}
+
+// describe tells where a state is.
+func (r *recording) describe(s state) string {
+	at := "the end"
+	if s.cut < len(r.ops) {
+		at = r.ops[s.cut].String()
+	}
+	return fmt.Sprintf("%s, seed %d, %s (before: %s)", r.workload.Name, r.workload.Seed, s, at)
+}
+
+// expected is what must hold after a cut.
+type expected struct {
+	windows map[string]window
+	// evidence are the damaged files that must be there, damaged is every one
+	// there has been.
+	evidence, damaged []sum
+}
+
+// keptEvidence is how many damaged files the engine keeps.
+const keptEvidence = 3
+
+func (r *recording) expected(cut int) (e expected) {
+	e.windows = map[string]window{}
+	for id, w := range r.history.windows(r.ops[:cut]) {
+		e.windows[id.String()] = w
+	}
+	for _, ev := range r.evidence {
+		if ev.op < cut {
+			e.damaged = append(e.damaged, ev.sum)
+		}
+	}
+	e.evidence = e.damaged[max(0, len(e.damaged)-keptEvidence):]
+	return e
+}
