@@ -45,7 +45,7 @@ var campaigns = []campaign{
 	{name: "damage", work: workDamage, runs: 3, share: 20},
 	{name: "killed", work: workKilled, kill: "fsync,fdatasync,renameat:signal=KILL:when=%d", runs: 3, share: 5},
 	{name: "failing sync", work: workChurn, inject: "fdatasync:error=EIO:when=%d+%d", runs: 4, share: 15},
-	{name: "failing syncs and writes", work: workChurn, inject: "fsync,fdatasync,pwrite64,ftruncate:error=EIO:when=%d+1%d", runs: 3, share: 10},
+	{name: "failing syncs and writes", work: workChurn, inject: "fsync,fdatasync,pwrite64,ftruncate:error=EIO:when=%d+5%d", runs: 3, share: 10},
 }
 
 // TestPowerCut records what the engine does to the disk, rebuilds what the disk
@@ -96,7 +96,7 @@ type job struct {
 // runStates opens n states of a recording.
 func runStates(t *testing.T, r *recording, n int, random *rand.Rand, counts map[string]int) {
 	t.Helper()
-	jobs, dir := make(chan job), t.TempDir()
+	jobs, dir := make(chan job), scratch(t)
 	var workers sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		workers.Go(func() {

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // recording is what a workload did to the disk, and what it should have done.
@@ -35,7 +37,7 @@ type evidence struct {
 // record runs a workload in a child and returns what it did.
 func record(t *testing.T, c campaign, seed uint64) *recording {
 	t.Helper()
-	root, err := filepath.EvalSymlinks(t.TempDir())
+	root, err := filepath.EvalSymlinks(scratch(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,6 +69,27 @@ func record(t *testing.T, c campaign, seed uint64) *recording {
 	return r
 }
 
+// scratch returns a directory for the test, in memory if there is plenty: what is
+// synced to it need not outlast anything.
+func scratch(t *testing.T) string {
+	t.Helper()
+	const shared, plenty = "/dev/shm", 1 << 30
+	var fs unix.Statfs_t
+	if err := unix.Statfs(shared, &fs); err != nil || fs.Bavail*uint64(fs.Bsize) < plenty {
+		return t.TempDir()
+	}
+	dir, err := os.MkdirTemp(shared, "powercut-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
 // findDamage finds the damaged files.
 func (r *recording) findDamage(t *testing.T) {
 	t.Helper()
@@ -75,7 +98,7 @@ func (r *recording) findDamage(t *testing.T) {
 		d.apply(i, o)
 		if o.kind == opMark && r.history.steps[o.mark.step].kind == stepDamage {
 			if inside = !o.mark.end; !inside {
-				dir := t.TempDir()
+				dir := scratch(t)
 				materialise(t, dir, d.images(state{data: dataEverything, names: namesEverything}), nil)
 				s, err := sumOf(filepath.Join(dir, cacheName))
 				if err != nil {
@@ -96,7 +119,7 @@ func (r *recording) compareWithReality(t *testing.T) {
 	for i, o := range r.ops {
 		d.apply(i, o)
 	}
-	dir := t.TempDir()
+	dir := scratch(t)
 	materialise(t, dir, d.images(state{data: dataEverything, names: namesEverything}), nil)
 	for _, pair := range [][2]string{{dir, r.workload.Root}, {r.workload.Root, dir}} {
 		err := filepath.WalkDir(pair[0], func(path string, entry os.DirEntry, err error) error {
