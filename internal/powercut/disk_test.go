@@ -18,7 +18,8 @@ const sectorSize = 512
 //
 // What was written before a sync that failed stays so for ever, unless it is
 // written again: the kernel may mark such pages clean, after which no later sync
-// has anything to do for them.
+// has anything to do for them. Sizes and names are not pages: file systems keep
+// them in a journal until that is written, or write nothing any more.
 //
 // A change of a directory is durable once the directory was synced. Before that
 // see namesKind.
@@ -137,21 +138,16 @@ func (f *file) sync() {
 			delete(f.pending, sector)
 		}
 	}
-	if n := len(f.sizes); n > 0 && !f.sizes[n-1].stuck {
+	if n := len(f.sizes); n > 0 {
 		f.size, f.sizes = f.sizes[n-1].size, nil
 	}
 }
 
 func (f *file) fail() {
 	for _, versions := range f.pending {
-		stick(versions)
-	}
-	stick(f.sizes)
-}
-
-func stick(versions []version) {
-	for i := range versions {
-		versions[i].stuck = true
+		for i := range versions {
+			versions[i].stuck = true
+		}
 	}
 }
 
