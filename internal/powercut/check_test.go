@@ -135,19 +135,17 @@ type checker struct {
 }
 
 func (c checker) check() error {
-	if err := c.keepsEvidence("before Open"); err != nil {
-		return err
+	if err := c.keepsEvidence(); err != nil {
+		return fmt.Errorf("before Open: %w", err)
 	}
-	wantQuarantine := false
-	if s, err := sumOf(c.path); err == nil {
-		wantQuarantine = slices.Contains(c.damaged, s)
-	}
+	found := c.inPlace()
 	db, err := bolt.Open(c.path, bolt.Options{FlushInterval: time.Hour})
 	if err != nil {
 		return err
 	}
-	if q := db.Quarantined(); (q != "") != wantQuarantine {
-		err = fmt.Errorf("moved aside to %q; a file that is damaged: %v", q, wantQuarantine)
+	moved := db.Quarantined() != ""
+	if damaged := found != nil && !found.intact; moved != damaged && (found == nil || !found.intact) {
+		err = fmt.Errorf("moved aside to %q; a file that is damaged: %v", db.Quarantined(), damaged)
 	}
 	if err == nil {
 		err = c.contents(db)
@@ -156,10 +154,27 @@ func (c checker) check() error {
 		err = goOn(db)
 	}
 	err = errors.Join(err, db.Close())
+	if err == nil && (found == nil || moved) {
+		err = c.keepsEvidence()
+	}
 	if err != nil {
 		return err
 	}
-	return errors.Join(verify(c.path), c.leftovers(), c.keepsEvidence("after Open"))
+	return errors.Join(verify(c.path), c.leftovers())
+}
+
+// inPlace returns the damaged file that is the cache file; nil if none is.
+func (c checker) inPlace() *evidence {
+	s, err := sumOf(c.path)
+	if err != nil {
+		return nil
+	}
+	for i := range c.evidence {
+		if c.evidence[i].sum == s {
+			return &c.evidence[i]
+		}
+	}
+	return nil
 }
 
 // contents checks every collection.
@@ -193,7 +208,7 @@ func (c checker) collection(db *bolt.DB, id store.Identity) error {
 	if contents.Scanned != totals {
 		return fmt.Errorf("%s: totals are %+v, found %+v", id, totals, contents.Scanned)
 	}
-	if problem := c.recording.history.check(id, c.windows[id.String()], contents); problem != "" {
+	if problem := c.recording.history.check(id, c.windows[id], contents); problem != "" {
 		return errors.New(problem)
 	}
 	return nil
@@ -224,8 +239,11 @@ func (c checker) leftovers() error {
 	return err
 }
 
-// keepsEvidence fails if a damaged file is gone.
-func (c checker) keepsEvidence(when string) error {
+// keptEvidence is how many damaged files the engine keeps.
+const keptEvidence = 3
+
+// keepsEvidence fails if a damaged file is gone that should be kept.
+func (c checker) keepsEvidence() error {
 	names, err := filepath.Glob(c.path + "*")
 	if err != nil {
 		return err
@@ -238,9 +256,9 @@ func (c checker) keepsEvidence(when string) error {
 		}
 		found[s] = true
 	}
-	for i, s := range c.evidence {
-		if !found[s] {
-			return fmt.Errorf("%s, damaged file %d of %d is lost; there are %q", when, i+1, len(c.evidence), names)
+	for i, e := range c.evidence[max(0, len(c.evidence)-keptEvidence):] {
+		if !found[e.sum] {
+			return fmt.Errorf("damaged file %d of %d is lost; there are %q", i+1, len(c.evidence), names)
 		}
 	}
 	return nil

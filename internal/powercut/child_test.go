@@ -100,6 +100,8 @@ func (r *runner) do(s step) error {
 		return r.db.Close()
 	case stepDamage:
 		return damage(r.path, s.damage)
+	case stepReport:
+		return r.report()
 	}
 	return nil
 }
@@ -147,6 +149,26 @@ func (r *runner) forget(id store.Identity) error {
 		}
 	}
 	return r.db.Forget(id)
+}
+
+// report has the file moved aside while it is open. That the step has ended
+// means that the next file has everything that it should have.
+func (r *runner) report() error {
+	for _, id := range identities() {
+		if _, err := r.collection(id); err != nil {
+			return err
+		}
+	}
+	reporter := r.collections[identities()[0]]
+	lost := reporter.Lost()
+	reporter.Quarantine(errors.New("reported by a test"))
+	<-lost
+	for _, c := range r.collections {
+		if err := c.Apply(store.Batch{Clear: true}); err != nil {
+			return err
+		}
+	}
+	return r.flush()
 }
 
 // damage destroys the file, durably.

@@ -30,7 +30,7 @@ func newHistory(w workload) (*history, error) {
 	m := newModel()
 	for i := 0; ; i++ {
 		for _, id := range identities() {
-			if i > 0 && h.steps[i-1].kind != stepDamage && h.steps[i-1].id != id {
+			if i > 0 && !h.steps[i-1].restarts() && h.steps[i-1].id != id {
 				h.digests[id] = append(h.digests[id], h.digests[id][i-1])
 				continue
 			}

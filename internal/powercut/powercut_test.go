@@ -22,6 +22,7 @@ const (
 	workChurn  = "churn"
 	workGrow   = "grow"
 	workDamage = "damage"
+	workReport = "report"
 )
 
 // campaign is a way to record workloads, and its part of all states.
@@ -40,9 +41,10 @@ type campaign struct {
 
 var campaigns = []campaign{
 	{name: "create", work: workCreate, runs: 3, share: 15},
-	{name: "churn", work: workChurn, runs: 4, share: 30},
+	{name: "churn", work: workChurn, runs: 4, share: 25},
 	{name: "grow", work: workGrow, runs: 1, share: 5},
-	{name: "damage", work: workDamage, runs: 3, share: 20},
+	{name: "damage", work: workDamage, runs: 3, share: 15},
+	{name: "damage found while open", work: workReport, runs: 2, share: 10},
 	{name: "killed", work: workKilled, kill: "fsync,fdatasync,renameat:signal=KILL:when=%d", runs: 3, share: 5},
 	{name: "failing sync", work: workChurn, inject: "fdatasync:error=EIO:when=%d+%d", runs: 4, share: 15},
 	{name: "failing syncs and writes", work: workChurn, inject: "fsync,fdatasync,pwrite64,ftruncate:error=EIO:when=%d+5%d", runs: 3, share: 10},

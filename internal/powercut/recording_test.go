@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/warmcache/warmcache/store"
 )
 
 // recording is what a workload did to the disk, and what it should have done.
@@ -27,11 +29,14 @@ type recording struct {
 	evidence []evidence
 }
 
-// evidence is a damaged file, which must not get lost.
+// evidence is a file that is damaged, or taken for it, and must not get lost.
 type evidence struct {
 	// op is the number of the mark at whose time it was complete.
 	op  int
 	sum sum
+	// intact is set for a file that the engine was told to be damaged. After a
+	// power cut it may not know any more, and use it.
+	intact bool
 }
 
 // record runs a workload in a child and returns what it did.
@@ -96,19 +101,29 @@ func (r *recording) findDamage(t *testing.T) {
 	d, inside := &disk{}, false
 	for i, o := range r.ops {
 		d.apply(i, o)
-		if o.kind == opMark && r.history.steps[o.mark.step].kind == stepDamage {
-			if inside = !o.mark.end; !inside {
-				dir := scratch(t)
-				materialise(t, dir, d.images(state{data: dataEverything, names: namesEverything}), nil)
-				s, err := sumOf(filepath.Join(dir, cacheName))
-				if err != nil {
-					t.Fatal(err)
-				}
-				r.evidence = append(r.evidence, evidence{i, s})
+		if o.kind == opMark {
+			s := r.history.steps[o.mark.step]
+			if s.kind == stepDamage {
+				inside = !o.mark.end
+			}
+			if s.kind == stepDamage && o.mark.end || s.kind == stepReport && !o.mark.end {
+				r.evidence = append(r.evidence, evidence{op: i, sum: d.cacheNow(t), intact: s.kind == stepReport})
 			}
 		}
 		r.damaging = append(r.damaging, inside)
 	}
+}
+
+// cacheNow identifies the content of the cache file.
+func (d *disk) cacheNow(t *testing.T) sum {
+	t.Helper()
+	dir := scratch(t)
+	materialise(t, dir, d.images(state{data: dataEverything, names: namesEverything}), nil)
+	s, err := sumOf(filepath.Join(dir, cacheName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
 }
 
 // compareWithReality fails if the files that the child has left are not what
@@ -166,25 +181,17 @@ func (r *recording) describe(s state) string {
 
 // expected is what must hold after a cut.
 type expected struct {
-	windows map[string]window
-	// evidence are the damaged files that must be there, damaged is every one
-	// there has been.
-	evidence, damaged []sum
+	windows map[store.Identity]window
+	// evidence are all files that were damaged or taken for it, in order.
+	evidence []evidence
 }
 
-// keptEvidence is how many damaged files the engine keeps.
-const keptEvidence = 3
-
 func (r *recording) expected(cut int) (e expected) {
-	e.windows = map[string]window{}
-	for id, w := range r.history.windows(r.ops[:cut]) {
-		e.windows[id.String()] = w
-	}
+	e.windows = r.history.windows(r.ops[:cut])
 	for _, ev := range r.evidence {
 		if ev.op < cut {
-			e.damaged = append(e.damaged, ev.sum)
+			e.evidence = append(e.evidence, ev)
 		}
 	}
-	e.evidence = e.damaged[max(0, len(e.damaged)-keptEvidence):]
 	return e
 }

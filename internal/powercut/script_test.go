@@ -25,6 +25,9 @@ const (
 	stepClose  stepKind = "close"
 	// stepDamage destroys the closed file, in a way that Open must notice.
 	stepDamage stepKind = "damage"
+	// stepReport tells the engine that the open file is damaged, which it is not,
+	// and begins anew in the next one.
+	stepReport stepKind = "report damage"
 )
 
 // step is one step of a workload.
@@ -39,6 +42,9 @@ type step struct {
 // durable says whether what the step promises outlasts a power cut once it has
 // ended.
 func (s step) durable() bool { return s.kind != stepApply }
+
+// restarts says whether the collections begin with nothing after the step.
+func (s step) restarts() bool { return s.kind == stepDamage || s.kind == stepReport }
 
 // workload is what a child does, and the parent knows.
 type workload struct {
@@ -79,6 +85,13 @@ func (w workload) script() []step {
 			s.add(step{kind: stepFlush}, step{kind: stepClose}, step{kind: stepDamage, damage: s.random.IntN(1 << 20)}, step{kind: stepOpen})
 		}
 		s.churn(2)
+	case workReport:
+		for range 5 {
+			s.churn(8)
+			s.add(step{kind: stepFlush}, step{kind: stepReport})
+			s.churn(3)
+			s.add(step{kind: stepFlush}, step{kind: stepClose}, step{kind: stepOpen})
+		}
 	default:
 		s.churn(60)
 	}
@@ -171,7 +184,7 @@ func (m *model) do(s step) error {
 		if err := m.store.Forget(s.id); !errors.Is(err, store.ErrNotFound) {
 			return err
 		}
-	case stepDamage:
+	case stepDamage, stepReport:
 		*m = *newModel()
 	case stepOpen, stepFlush, stepClose:
 	}
