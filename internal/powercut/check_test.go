@@ -9,12 +9,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strings"
-	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -44,14 +44,9 @@ func sumOf(name string) (s sum, err error) {
 
 // materialise writes files below dir. inodes are those that the files had when
 // they were recorded.
-func materialise(t testing.TB, dir string, images map[string]image, inodes []uint64) {
-	t.Helper()
-	var names []string
-	for name := range images {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+func materialise(dir string, images map[string]image, inodes []uint64) error {
+	// A directory sorts before what is in it.
+	for _, name := range slices.Sorted(maps.Keys(images)) {
 		path, im := filepath.Join(dir, name), images[name]
 		var err error
 		if im.file < 0 {
@@ -60,12 +55,10 @@ func materialise(t testing.TB, dir string, images map[string]image, inodes []uin
 			err = im.writeTo(path)
 		}
 		if err != nil {
-			t.Fatal(err)
+			return err
 		}
 	}
-	if err := reboot(filepath.Join(dir, cacheName), images[cacheName].file, inodes); err != nil {
-		t.Fatal(err)
-	}
+	return reboot(filepath.Join(dir, cacheName), images[cacheName].file, inodes)
 }
 
 // writeTo writes the file, with holes for zeros.

@@ -58,23 +58,17 @@ func runChild(argument string) error {
 }
 
 // take takes a step, again and again while it fails: what is injected ends.
-func (r *runner) take(i int, s step) error {
+func (r *runner) take(i int, s step) (err error) {
 	r.mark(mark{step: i})
-	var err error
-	for range retries {
-		failed := err != nil
+	for n := range retries {
 		err = r.do(s)
-		if s.kind == stepForget && errors.Is(err, store.ErrNotFound) {
-			if failed {
-				// Forgotten by an attempt that failed, and when that is durable
-				// nobody has promised.
-				return nil
-			}
-			err = nil
+		absent := s.kind == stepForget && errors.Is(err, store.ErrNotFound)
+		if absent && n > 0 {
+			return nil //nolint:nilerr // gone by an attempt that failed, and nobody promises since when durably
 		}
-		if err == nil {
+		if err == nil || absent {
 			r.mark(mark{step: i, end: true})
-			return nil
+			return nil //nolint:nilerr // there was nothing to forget
 		}
 	}
 	return err

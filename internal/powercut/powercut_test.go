@@ -3,6 +3,7 @@
 package powercut
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -72,7 +73,8 @@ func TestPowerCut(t *testing.T) {
 			for run := range c.runs {
 				n := max(1, total*c.share/100/c.runs)
 				// Even and odd seeds differ in when commits come.
-				runStates(t, record(t, c, random.Uint64()&^1|uint64(run%2)), n, random, counts)
+				r := record(t, c, random.Uint64()&^1|uint64(run%2))
+				report(t, r, openStates(t, r, n, random, counts))
 			}
 			t.Log(summary(counts))
 		})
@@ -95,75 +97,89 @@ type job struct {
 	expected expected
 }
 
-// runStates opens n states of a recording.
-func runStates(t *testing.T, r *recording, n int, random *rand.Rand, counts map[string]int) {
+// failure is a state in which something is wrong.
+type failure struct {
+	job
+	err error
+}
+
+// openStates opens n states of a recording, and returns those in which something
+// is wrong.
+func openStates(t *testing.T, r *recording, n int, random *rand.Rand, counts map[string]int) []failure {
 	t.Helper()
-	jobs, dir := make(chan job), scratch(t)
+	jobs, failures, dir := make(chan job), make(chan failure), scratch(t)
 	var workers sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		workers.Go(func() {
 			for j := range jobs {
-				j.run(t, r, dir)
+				if err := j.open(r, dir); err != nil {
+					failures <- failure{j, err}
+				}
 			}
 		})
 	}
-	d, applied := &disk{}, 0
-	for _, s := range plan(r, n, random) {
-		for ; applied < s.cut; applied++ {
-			d.apply(applied, r.ops[applied])
+	go func() {
+		d, applied := &disk{}, 0
+		for _, s := range plan(r, n, random) {
+			for ; applied < s.cut; applied++ {
+				d.apply(applied, r.ops[applied])
+			}
+			jobs <- job{s, d.images(s), r.expected(s.cut)}
+			counts["states"]++
+			counts["of the data "+string(s.data)]++
+			counts["of the names "+string(s.names)]++
 		}
-		jobs <- job{s, d.images(s), r.expected(s.cut)}
-		counts["states"]++
-		counts["data: "+string(s.data)]++
-		counts["names: "+string(s.names)]++
+		close(jobs)
+		workers.Wait()
+		close(failures)
+	}()
+	var all []failure
+	for f := range failures {
+		all = append(all, f)
 	}
-	close(jobs)
-	workers.Wait()
-	counts["runs"]++
+	counts["workloads recorded"]++
 	counts["operations recorded"] += len(r.ops)
-	keep(t, r)
+	return all
 }
 
-// run opens one state.
-func (j job) run(t *testing.T, r *recording, parent string) {
+// open writes a state to a directory of its own and opens it.
+func (j job) open(r *recording, parent string) error {
 	dir, err := os.MkdirTemp(parent, "state-")
 	if err != nil {
-		t.Error(err)
-		return
+		return err
 	}
-	materialise(t, dir, j.images, r.inodes)
-	if err := checkState(r, j.expected, dir); err != nil {
-		t.Errorf("%s: %v", r.describe(j.state), err)
-		keepState(t, j, r)
+	if err := materialise(dir, j.images, r.inodes); err != nil {
+		return err
 	}
-	if err := os.RemoveAll(dir); err != nil {
-		t.Error(err)
-	}
+	return errors.Join(checkState(r, j.expected, dir), os.RemoveAll(dir))
 }
 
-// keep copies the trace of a failed test to where -keep says.
-func keep(t *testing.T, r *recording) {
-	t.Helper()
-	if !t.Failed() || *keepFlag == "" {
-		return
-	}
-	name := filepath.Join(*keepFlag, fmt.Sprintf("%s-%d.trace", r.workload.Name, r.workload.Seed))
-	if err := os.Rename(r.traceFile, name); err != nil {
-		t.Error(err)
-	}
-}
+// maxReported is how many failures of one recording are told in full.
+const maxReported = 5
 
-// keepState writes a state that fails to where -keep says.
-func keepState(t *testing.T, j job, r *recording) {
+// report fails the test for each failure, and keeps what -keep says.
+func report(t *testing.T, r *recording, failures []failure) {
 	t.Helper()
-	if *keepFlag == "" {
-		return
+	for i, f := range failures {
+		if i == maxReported {
+			t.Errorf("%s, seed %d: %d more", r.workload.Name, r.workload.Seed, len(failures)-i)
+			break
+		}
+		t.Errorf("%s: %v", r.describe(f.state), f.err)
+		if *keepFlag == "" {
+			continue
+		}
+		dir := filepath.Join(*keepFlag, fmt.Sprintf("%s-%d", r.workload.Name, r.workload.Seed), fmt.Sprint("state-", i+1))
+		err := os.MkdirAll(dir, 0o700)
+		if err == nil {
+			err = materialise(dir, f.images, r.inodes)
+		}
+		if err == nil && i == 0 {
+			err = r.copyTrace(filepath.Join(filepath.Dir(dir), "trace"))
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		t.Logf("kept in %s", dir)
 	}
-	dir, err := os.MkdirTemp(*keepFlag, fmt.Sprintf("%s-%d-cut-%d-", r.workload.Name, r.workload.Seed, j.state.cut))
-	if err != nil {
-		t.Error(err)
-		return
-	}
-	materialise(t, dir, j.images, r.inodes)
-	t.Logf("kept in %s", dir)
 }

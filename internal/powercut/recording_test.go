@@ -83,7 +83,7 @@ func scratch(t *testing.T) string {
 	if err := unix.Statfs(shared, &fs); err != nil || fs.Bavail*uint64(fs.Bsize) < plenty {
 		return t.TempDir()
 	}
-	dir, err := os.MkdirTemp(shared, "powercut-")
+	dir, err := os.MkdirTemp(shared, "powercut-") //nolint:usetesting // it chooses another file system
 	if err != nil {
 		return t.TempDir()
 	}
@@ -118,7 +118,9 @@ func (r *recording) findDamage(t *testing.T) {
 func (d *disk) cacheNow(t *testing.T) sum {
 	t.Helper()
 	dir := scratch(t)
-	materialise(t, dir, d.images(state{data: dataEverything, names: namesEverything}), nil)
+	if err := materialise(dir, d.images(state{data: dataEverything, names: namesEverything}), nil); err != nil {
+		t.Fatal(err)
+	}
 	s, err := sumOf(filepath.Join(dir, cacheName))
 	if err != nil {
 		t.Fatal(err)
@@ -135,7 +137,9 @@ func (r *recording) compareWithReality(t *testing.T) {
 		d.apply(i, o)
 	}
 	dir := scratch(t)
-	materialise(t, dir, d.images(state{data: dataEverything, names: namesEverything}), nil)
+	if err := materialise(dir, d.images(state{data: dataEverything, names: namesEverything}), nil); err != nil {
+		t.Fatal(err)
+	}
 	for _, pair := range [][2]string{{dir, r.workload.Root}, {r.workload.Root, dir}} {
 		err := filepath.WalkDir(pair[0], func(path string, entry os.DirEntry, err error) error {
 			relative, _ := filepath.Rel(pair[0], path)
@@ -156,6 +160,15 @@ func (r *recording) compareWithReality(t *testing.T) {
 			t.Fatalf("the model of the disk is wrong: %v", err)
 		}
 	}
+}
+
+// copyTrace keeps the trace.
+func (r *recording) copyTrace(name string) error {
+	content, err := os.ReadFile(r.traceFile)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(name, content, 0o600)
 }
 
 // usable says whether it is known what must be there after a cut.
