@@ -4,6 +4,7 @@ package powercut
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -158,6 +159,9 @@ func (c checker) check() error {
 
 // inPlace returns the damaged file that is the cache file; nil if none is.
 func (c checker) inPlace() *evidence {
+	if len(c.evidence) == 0 {
+		return nil
+	}
 	s, err := sumOf(c.path)
 	if err != nil {
 		return nil
@@ -221,7 +225,17 @@ func goOn(db *bolt.DB) error {
 }
 
 // verify checks the whole closed file.
-func verify(path string) error { return bolt.Verify(path) }
+func verify(path string) error {
+	var problems []error
+	report, err := bolt.Check(context.Background(), path, bolt.CheckOptions{Found: func(p bolt.Problem) bool {
+		problems = append(problems, p.Err)
+		return len(problems) < 10
+	}})
+	if report.UnreachablePages > 0 {
+		problems = append(problems, fmt.Errorf("%d pages are neither used nor free", report.UnreachablePages))
+	}
+	return errors.Join(err, errors.Join(problems...))
+}
 
 // leftovers fails for files that nobody will ever use or remove.
 func (c checker) leftovers() error {
@@ -237,6 +251,9 @@ const keptEvidence = 3
 
 // keepsEvidence fails if a damaged file is gone that should be kept.
 func (c checker) keepsEvidence() error {
+	if len(c.evidence) == 0 {
+		return nil
+	}
 	names, err := filepath.Glob(c.path + "*")
 	if err != nil {
 		return err
