@@ -16,7 +16,7 @@ import (
 // what an engine without them would have done.
 func TestPowerCut_NoticesMissingSyncs(t *testing.T) {
 	needStrace(t)
-	r := record(t, campaigns[0], 2)
+	r := record(t, campaigns[0], 0, 2)
 	for name, missing := range map[string]func(op) bool{
 		"of files":       func(o op) bool { return o.kind == opSync && o.file >= 0 },
 		"of directories": func(o op) bool { return o.kind == opSync && o.file < 0 },

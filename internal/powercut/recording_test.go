@@ -40,38 +40,72 @@ type evidence struct {
 }
 
 // record runs a workload in a child and returns what it did.
-func record(t *testing.T, c campaign, seed uint64) *recording {
+func record(t *testing.T, c campaign, run int, seed uint64) *recording {
 	t.Helper()
-	root, err := filepath.EvalSymlinks(scratch(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &recording{workload: workload{Name: c.work, Seed: seed, Root: root}, traceFile: filepath.Join(t.TempDir(), "trace")}
-	if c.kill != "" {
-		first := r.workload
-		first.Only = 1
-		if err := trace(first, r.traceFile, fmt.Sprintf(c.kill, 1+seed%5)); err != nil {
-			t.Fatal(err)
-		}
+	r := &recording{workload: workload{Name: c.work, Seed: seed}}
+	if c.killed {
+		r.killFirst(t, killedAt[run%len(killedAt)])
+	} else {
+		r.begin(t)
 	}
 	injection := ""
 	if c.inject != "" {
-		injection = fmt.Sprintf(c.inject, 1+seed%7, 3+seed%5)
+		injection = fmt.Sprintf(c.inject, 1+seed/2%7, 3+seed/2%5)
 	}
-	if err := trace(r.workload, r.traceFile, injection); err != nil {
+	if _, err := trace(r.workload, r.traceFile, injection); err != nil {
 		t.Fatal(err)
 	}
-	tr := newTracer(root)
+	r.read(t)
+	return r
+}
+
+// begin makes an empty directory and an empty trace.
+func (r *recording) begin(t *testing.T) {
+	t.Helper()
+	var err error
+	if r.workload.Root, err = filepath.EvalSymlinks(scratch(t)); err != nil {
+		t.Fatal(err)
+	}
+	r.traceFile = filepath.Join(t.TempDir(), "trace")
+}
+
+// killedAt are system calls of Open, before which killFirst kills.
+var killedAt = []string{"fsync", "renameat", "fdatasync", "mkdirat"}
+
+// killFirst has a child killed in its first step, before the last call of the
+// given name that it makes. How many that are depends on the path.
+func (r *recording) killFirst(t *testing.T, name string) {
+	t.Helper()
+	first := r.workload
+	first.Only = 1
+	for n := 12; n > 0; n-- {
+		r.begin(t)
+		first.Root = r.workload.Root
+		killed, err := trace(first, r.traceFile, fmt.Sprintf("%s:signal=KILL:when=%d", name, n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if killed {
+			return
+		}
+	}
+	t.Fatalf("Open does not call %s", name)
+}
+
+// read reads the trace.
+func (r *recording) read(t *testing.T) {
+	t.Helper()
+	tr := newTracer(r.workload.Root)
 	if err := tr.readTrace(r.traceFile); err != nil {
 		t.Fatal(err)
 	}
 	r.ops, r.inodes = tr.ops, tr.inodes
+	var err error
 	if r.history, err = newHistory(r.workload); err != nil {
 		t.Fatal(err)
 	}
 	r.findDamage(t)
 	r.compareWithReality(t)
-	return r
 }
 
 // scratch returns a directory for the test, in memory if there is plenty: what is
