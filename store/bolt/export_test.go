@@ -21,6 +21,12 @@ func FailAfterCommits(o Options, hook func() error) Options {
 	return o
 }
 
+// ScrubAllTheTime makes o scrub without a pause, so many bytes between commits.
+func ScrubAllTheTime(o Options, chunk int) Options {
+	o.ScrubInterval, o.ScrubRate, o.scrubChunk = 1, 1<<40, chunk
+	return o
+}
+
 // LockPath is the name of the lock file of a database.
 var LockPath = lockPath
 
