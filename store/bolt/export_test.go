@@ -27,6 +27,12 @@ func ScrubAllTheTime(o Options, chunk int) Options {
 	return o
 }
 
+// OnFileSystem makes o ask fn for the file system of a directory.
+func OnFileSystem(o Options, fn func(dir string) (string, error)) Options {
+	o.fileSystem = fn
+	return o
+}
+
 // LockPath is the name of the lock file of a database.
 var LockPath = lockPath
 
