@@ -68,7 +68,7 @@
 //   - fsync stays on, twice per commit. What makes that cheap is that many changes
 //     share a commit: one per commit writes 7 times its bytes, 1000 write 3 times
 //     theirs.
-//   - No statistics: each read would take a lock for them.
+//   - No statistics: every transaction would take a lock for them.
 //   - A timeout for bbolt's own lock. Without one it waits for ever.
 //   - A file is created under another name, synced, and renamed. A power cut while
 //     bbolt creates one in place leaves one that cannot be opened (20 of 40 states).
@@ -81,7 +81,7 @@
 //
 //	W  be the most pages that ever held something at one time
 //	D  the most that a commit writes: for each entry that it changes, the path
-//	   to it (3 pages in a bucket of a million), the root, and the header
+//	   to it (4 pages in a bucket of 100,000 objects), the root, and the header
 //	L  the most commits that happen during one View
 //	U  the pages in use, free ones included
 //
