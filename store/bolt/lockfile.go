@@ -11,6 +11,7 @@ import (
 	"sync"
 	"syscall"
 	"time"
+	"unicode"
 
 	"golang.org/x/sys/unix"
 	"k8s.io/utils/clock"
@@ -192,10 +193,12 @@ func ownerOf(path string) Owner {
 	return readOwner(file).Owner
 }
 
-// decodeOwner returns the zero record for what is not one.
+// decodeOwner returns the zero record for what is not one. Nobody has a host name
+// that would break a line of a log.
 func decodeOwner(content []byte) ownerRecord {
 	var record ownerRecord
-	if json.Unmarshal(content, &record) != nil {
+	unprintable := func(r rune) bool { return !unicode.IsPrint(r) }
+	if json.Unmarshal(content, &record) != nil || strings.ContainsFunc(record.Host, unprintable) {
 		return ownerRecord{}
 	}
 	return record
