@@ -280,3 +280,13 @@ func TestOpen_Locked_MemoryOnlyWorks(t *testing.T) {
 		t.Errorf("in the file: %+v, %v", infos, err)
 	}
 }
+
+// openOnce opens a file and closes it, and says where it moved what it found.
+func openOnce(path string) error {
+	db, err := bolt.Open(path, bolt.Options{})
+	if err != nil {
+		return err
+	}
+	fmt.Println(db.Quarantined())
+	return db.Close()
+}

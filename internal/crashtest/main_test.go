@@ -19,6 +19,7 @@ var children = map[string]func(argument string) error{
 	"informers": runInformers,
 	"hold":      holdFile,
 	"open":      openUnprivileged,
+	"open-once": openOnce,
 }
 
 var (

@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -177,14 +176,17 @@ func (in *injection) awaitHit(do func()) {
 	}
 }
 
-// straced runs a child from its beginning with system calls on path that fail,
-// and returns what it says and whether it failed.
-func straced(t *testing.T, calls string, faults []string, path, what, argument string) (output string, err error) {
+// straced runs a child from its beginning with system calls that fail, on path
+// unless it is empty, and returns what it says and whether it failed.
+func straced(t *testing.T, fault, path, what, argument string) (output string, err error) {
 	t.Helper()
-	arguments := append(straceArguments(filepath.Join(t.TempDir(), "strace"), calls, faults), "-P", path, os.Args[0], argument)
-	cmd := exec.Command("strace", arguments...)
+	calls, _, _ := strings.Cut(fault, ":")
+	arguments := straceArguments(filepath.Join(t.TempDir(), "strace"), "trace="+calls, []string{fault})
+	if path != "" {
+		arguments = append(arguments, "-P", path)
+	}
+	cmd := exec.Command("strace", append(arguments, os.Args[0], argument)...)
 	cmd.Env = append(os.Environ(), childVariable+"="+what)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
