@@ -3,6 +3,7 @@ package crashtest
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -176,21 +177,32 @@ func (in *injection) awaitHit(do func()) {
 	}
 }
 
-// straced runs a child from its beginning with system calls that fail, on path
-// unless it is empty, and returns what it says and whether it failed.
-func straced(t *testing.T, fault, path, what, argument string) (output string, err error) {
+// openStraced opens a file in a child whose system calls fail, those on target
+// unless that is empty. It returns where the child moved what it found, or the
+// error of Open.
+func openStraced(t *testing.T, fault, target, path string) (quarantined string, err error) {
 	t.Helper()
 	calls, _, _ := strings.Cut(fault, ":")
 	arguments := straceArguments(filepath.Join(t.TempDir(), "strace"), "trace="+calls, []string{fault})
-	if path != "" {
-		arguments = append(arguments, "-P", path)
+	if target != "" {
+		arguments = append(arguments, "-P", target)
 	}
-	cmd := exec.Command("strace", append(arguments, os.Args[0], argument)...)
-	cmd.Env = append(os.Environ(), childVariable+"="+what)
-	out, err := cmd.CombinedOutput()
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		lacking(t, "strace cannot be run", err)
+	child := childCommand("open-once", path)
+	cmd := exec.Command("strace", append(arguments, child.Args...)...)
+	cmd.Env = child.Env
+	var stderr logBuffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		lacking(t, "strace cannot be run", fmt.Errorf("%w: %s", err, stderr.String()))
 	}
-	return strings.TrimSpace(string(out)), err
+	word, quoted, _ := strings.Cut(strings.TrimSpace(string(out)), "\t")
+	said, err := strconv.Unquote(quoted)
+	switch {
+	case err != nil:
+		t.Fatalf("the child says %q: %v", out, err)
+	case word == wordFailed:
+		return "", errors.New(said)
+	}
+	return said, nil
 }
