@@ -3,6 +3,8 @@ package crashtest
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -97,6 +99,80 @@ func TestDiskFault_ChurnAndClose(t *testing.T) {
 	t.Logf("%d lives: %v", d.lives, d.tally)
 	if what := d.missing(); what != "" && lives >= enoughLives {
 		t.Errorf("it never came to: %s", what)
+	}
+}
+
+// TestDiskFault_DamagedWhileOpen spoils the file of a running process, on a disk
+// that does not let it be moved aside or replaced. The informers go on from
+// memory; when the disk is well, all they have gets into a new file, from which the
+// next process resumes. A process that ends before that leaves the next one to
+// list.
+func TestDiskFault_DamagedWhileOpen(t *testing.T) {
+	seed := faultSeed(t)
+	for i, f := range []fault{
+		{renames + ":error=EIO", true},
+		{"pwrite64:error=ENOSPC", true},
+		{"fdatasync:error=EIO", true},
+		{"fsync:error=EIO:when=1", false},
+	} {
+		for name, heal := range map[string]bool{"heals": true, "killed": false} {
+			t.Run(f.calls+" "+name, func(t *testing.T) {
+				d := newFaulty(t, seed+uint64(i))
+				d.start()
+				d.sync()
+				d.durable()
+				// Everything but the meta pages, of which bbolt has a copy.
+				spoil(t, d.file.path, 2*4096)
+				in := inject(t, d.process.cmd.Process.Pid, "", f.calls)
+				d.suffer(f, in)
+				if heal {
+					in.heal()
+					d.durable()
+					d.removeMovedAside()
+					d.kill(false)
+					d.resume()
+				} else {
+					d.process.kill()
+					d.start()
+					d.process.await("synchronisation", d.process.syncedLocked)
+					d.removeMovedAside()
+				}
+				d.compare()
+				d.durable()
+				d.stop(false)
+			})
+		}
+	}
+}
+
+// spoil overwrites a file, from an offset, with zeros.
+func spoil(t *testing.T, path string, from int64) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err == nil {
+		_, err = f.WriteAt(make([]byte, min(info.Size()-from, 1<<22)), from)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// removeMovedAside removes damaged files, of which there must be one.
+func (d *faulty) removeMovedAside() {
+	d.t.Helper()
+	moved, err := filepath.Glob(d.file.path + ".quarantined-*")
+	if err != nil || len(moved) != 1 {
+		d.t.Errorf("moved aside: %v, %v; want one file", moved, err)
+	}
+	for _, name := range moved {
+		if err := os.Remove(name); err != nil {
+			d.t.Error(err)
+		}
 	}
 }
 

@@ -60,7 +60,7 @@ func kept(t *testing.T, path string, content []byte) {
 // when the disk is well, the file is set aside, and another takes its place.
 func TestDiskOpen_QuarantineFails(t *testing.T) {
 	for _, fault := range []string{
-		"rename,renameat,renameat2:error=EIO", "rename,renameat,renameat2:error=ENOSPC", "fsync:error=EIO",
+		renames + ":error=EIO", renames + ":error=ENOSPC", "fsync:error=EIO",
 	} {
 		t.Run(fault, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "cache.db")
@@ -106,7 +106,7 @@ func TestDiskOpen_NoRoomForAnotherFile(t *testing.T) {
 func TestDiskOpen_CreateFails(t *testing.T) {
 	for _, fault := range []string{
 		"pwrite64:error=ENOSPC", "pwrite64:error=EIO", "fdatasync:error=EIO", "fdatasync:error=EIO:when=2",
-		"fsync:error=EIO", "ftruncate:error=ENOSPC", "rename,renameat,renameat2:error=EIO",
+		"fsync:error=EIO", "ftruncate:error=ENOSPC", renames + ":error=EIO",
 	} {
 		t.Run(fault, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "cache.db")

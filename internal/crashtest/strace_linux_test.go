@@ -41,15 +41,17 @@ func init() {
 
 // The stages of a commit, in their order, which faults hit.
 const (
-	stageGrow      = "grow"
-	stageGrowSync  = "sync of the growth"
-	stageData      = "data write"
-	stageDataSync  = "data sync"
-	stageMeta      = "meta write"
-	stageMetaSync  = "meta sync"
-	metaPages      = 2 * 4096
-	straceCalls    = "trace=pwrite64,fdatasync,fsync,ftruncate"
-	straceAttached = " attached"
+	stageGrow     = "grow"
+	stageGrowSync = "sync of the growth"
+	stageData     = "data write"
+	stageDataSync = "data sync"
+	stageMeta     = "meta write"
+	stageMetaSync = "meta sync"
+	// stageAside is that of a damaged file, which is moved aside.
+	stageAside = "move aside"
+
+	metaPages = 2 * 4096
+	renames   = "rename,renameat,renameat2"
 )
 
 // injection is an strace that makes system calls of a process on one file fail.
@@ -60,18 +62,15 @@ type injection struct {
 	heal func()
 }
 
-// inject makes system calls of a process on path fail, until it is healed or the
-// process ends. Each fault is in the words of strace, such as
+// inject makes system calls of a process fail, those on path unless that is empty,
+// until it is healed or the process ends. Each fault is in the words of strace, such as
 // pwrite64:error=EIO:when=3; it counts per thread.
 func inject(t *testing.T, pid int, path string, faults ...string) *injection {
 	t.Helper()
-	path, err := filepath.EvalSymlinks(path)
-	if err != nil {
-		t.Fatal(err)
-	}
 	in := &injection{t: t, log: filepath.Join(t.TempDir(), "strace")}
-	arguments := append(straceArguments(in.log, straceCalls, faults), "-P", path, "-p", strconv.Itoa(pid))
-	in.cmd = exec.Command("strace", arguments...)
+	const calls = "pwrite64,fdatasync,fsync,ftruncate," + renames
+	arguments := straceArguments(in.log, calls, path, faults)
+	in.cmd = exec.Command("strace", append(arguments, "-p", strconv.Itoa(pid))...)
 	stderr, err := in.cmd.StderrPipe()
 	if err == nil {
 		err = in.cmd.Start()
@@ -89,10 +88,14 @@ func inject(t *testing.T, pid int, path string, faults ...string) *injection {
 	return in
 }
 
-func straceArguments(log, calls string, faults []string) []string {
-	arguments := []string{"-f", "-s", "0", "-o", log, "-e", "signal=none", "-e", calls}
+// straceArguments are those for faults in calls on path, or on any if it is empty.
+func straceArguments(log, calls, path string, faults []string) []string {
+	arguments := []string{"-f", "-s", "0", "-o", log, "-e", "signal=none", "-e", "trace=" + calls}
 	for _, fault := range faults {
 		arguments = append(arguments, "-e", "inject="+fault)
+	}
+	if path != "" {
+		arguments = append(arguments, "-P", path)
 	}
 	return arguments
 }
@@ -104,7 +107,7 @@ func (in *injection) awaitAttached(stderr *bufio.Reader) {
 	for {
 		line, err := stderr.ReadString('\n')
 		said.WriteString(line)
-		if strings.Contains(line, straceAttached) {
+		if strings.Contains(line, " attached") {
 			return
 		}
 		if err != nil {
@@ -125,7 +128,7 @@ func (in *injection) hits() map[string]int {
 
 var (
 	writeOffset = regexp.MustCompile(`pwrite64\(.*, (\d+)(\)| <unfinished)`)
-	callOf      = regexp.MustCompile(`(pwrite64|fdatasync|fsync|ftruncate)[ (]`)
+	callOf      = regexp.MustCompile(`(pwrite64|fdatasync|fsync|ftruncate|rename|renameat|renameat2)[ (]`)
 )
 
 // stagesHit finds out which stages the faults in a log of strace have hit. There
@@ -154,6 +157,9 @@ func stageOf(call string, meta bool) string {
 		"fsync":     {stageGrowSync, stageGrowSync},
 		"ftruncate": {stageGrow, stageGrow},
 	}[call]
+	if strings.HasPrefix(call, "rename") {
+		return stageAside
+	}
 	if meta {
 		return stages[1]
 	}
@@ -183,10 +189,7 @@ func (in *injection) awaitHit(do func()) {
 func openStraced(t *testing.T, fault, target, path string) (quarantined string, err error) {
 	t.Helper()
 	calls, _, _ := strings.Cut(fault, ":")
-	arguments := straceArguments(filepath.Join(t.TempDir(), "strace"), "trace="+calls, []string{fault})
-	if target != "" {
-		arguments = append(arguments, "-P", target)
-	}
+	arguments := straceArguments(filepath.Join(t.TempDir(), "strace"), calls, target, []string{fault})
 	child := childCommand("open-once", path)
 	cmd := exec.Command("strace", append(arguments, child.Args...)...)
 	cmd.Env = child.Env
