@@ -12,8 +12,8 @@ import (
 
 // fault is a disk that fails in some way.
 type fault struct {
-	// calls are the faults in the words of strace. A %d is a random number of
-	// calls that succeed before.
+	// calls are the faults in the words of strace, separated by spaces. A %d is a
+	// random number of calls that succeed before.
 	calls string
 	// lasting says that no commit succeeds until the disk is healed.
 	lasting bool
@@ -29,6 +29,7 @@ var (
 		// or not for sure: as far as the writer stays on its thread.
 		{"fdatasync:error=EIO:when=2+2", false},
 		{"fdatasync:error=ENOSPC:when=2", false},
+		{"fdatasync:error=EIO:when=2+2 fsync:error=EIO", false},
 		{"pwrite64:error=EIO:when=%d", false},
 		{"pwrite64:error=ENOSPC:when=%d+7", false},
 	}
@@ -41,11 +42,12 @@ var (
 	}
 )
 
-func (f fault) in(random *rand.Rand) string {
-	if strings.Contains(f.calls, "%d") {
-		return fmt.Sprintf(f.calls, 1+random.IntN(14))
+func (f fault) in(random *rand.Rand) []string {
+	calls := f.calls
+	if strings.Contains(calls, "%d") {
+		calls = fmt.Sprintf(calls, 1+random.IntN(14))
 	}
-	return f.calls
+	return strings.Fields(calls)
 }
 
 // TestDiskFault_InitialList lets the disk fail before anything was listed. The
@@ -217,7 +219,7 @@ func (d *faulty) sync() {
 }
 
 func (d *faulty) inject(f fault) *injection {
-	return inject(d.t, d.process.cmd.Process.Pid, d.file.path, f.in(d.random))
+	return inject(d.t, d.process.cmd.Process.Pid, d.file.path, f.in(d.random)...)
 }
 
 // failWhileChanging is a life whose disk fails while objects change.
@@ -378,7 +380,7 @@ const enoughLives = 28
 // missing says what has not happened yet of that which the test is there for.
 func (d *faulty) missing() string {
 	for _, what := range []string{
-		stageData, stageDataSync, stageMeta, stageMetaSync, "healed", "killed", "stopped", "closed on a failing disk",
+		stageData, stageDataSync, stageMeta, stageMetaSync, stageSettle, "healed", "killed", "stopped", "closed on a failing disk",
 	} {
 		if d.tally[what] == 0 {
 			return what

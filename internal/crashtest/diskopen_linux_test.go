@@ -115,8 +115,8 @@ func TestDiskOpen_CreateFails(t *testing.T) {
 			} else {
 				wantOneLine(t, err, path)
 			}
-			if left, _ := filepath.Glob(path + "[^o]*"); len(left) > 0 && !strings.HasSuffix(left[0], ".owner") {
-				t.Errorf("left behind: %v", left)
+			if left, err := filepath.Glob(path + ".new-*"); err != nil || len(left) > 0 {
+				t.Errorf("left behind: %v, %v", left, err)
 			}
 			db := bolttest.Open(t, path, bolt.Options{})
 			if moved := db.Quarantined(); moved != "" {

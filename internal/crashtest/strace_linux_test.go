@@ -141,6 +141,9 @@ func stagesHit(log string) map[string]int {
 			offset, err := strconv.ParseInt(match[1], 10, 64)
 			meta = err == nil && offset < metaPages
 		}
+		if strings.Contains(line, "ftruncate(") {
+			meta = false
+		}
 		call := callOf.FindStringSubmatch(line)
 		if call == nil || !strings.Contains(line, "(INJECTED)") {
 			continue
@@ -154,7 +157,7 @@ func stageOf(call string, meta bool) string {
 	stages := map[string][2]string{
 		"pwrite64":  {stageData, stageMeta},
 		"fdatasync": {stageDataSync, stageMetaSync},
-		"fsync":     {stageGrowSync, stageGrowSync},
+		"fsync":     {stageGrowSync, stageSettle},
 		"ftruncate": {stageGrow, stageGrow},
 	}[call]
 	if strings.HasPrefix(call, "rename") {
