@@ -47,6 +47,8 @@ const (
 	stageDataSync = "data sync"
 	stageMeta     = "meta write"
 	stageMetaSync = "meta sync"
+	// stageSettle comes before the next commit after one that failed.
+	stageSettle = "sync of the settled meta pages"
 	// stageAside is that of a damaged file, which is moved aside.
 	stageAside = "move aside"
 
@@ -56,15 +58,16 @@ const (
 
 // injection is an strace that makes system calls of a process on one file fail.
 type injection struct {
-	t    *testing.T
-	cmd  *exec.Cmd
-	log  string
+	t   *testing.T
+	cmd *exec.Cmd
+	log string
+	// heal takes it away. It may be called again.
 	heal func()
 }
 
 // inject makes system calls of a process fail, those on path unless that is empty,
-// until it is healed or the process ends. Each fault is in the words of strace, such as
-// pwrite64:error=EIO:when=3; it counts per thread.
+// until it is healed or the process ends. Each fault is in the words of strace,
+// such as pwrite64:error=EIO:when=3; it counts per thread.
 func inject(t *testing.T, pid int, path string, faults ...string) *injection {
 	t.Helper()
 	in := &injection{t: t, log: filepath.Join(t.TempDir(), "strace")}
