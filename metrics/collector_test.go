@@ -95,7 +95,6 @@ func TestCollector_Store_ReportsItsStatus(t *testing.T) {
 		FreeBytes:     4096,
 		Quarantines:   1,
 		Quarantined:   "/var/lib/secret-path",
-		OldestView:    1500 * time.Millisecond,
 		Scrub: store.ScrubStatus{
 			Passes: 3, Completed: time.Unix(1_700_000_100, 0), Problems: 4, Checked: 8192, Total: 61440,
 		},
@@ -128,9 +127,6 @@ warmcache_store_file_free_bytes 4096
 # HELP warmcache_store_quarantines_total Files that could not be used and were moved aside.
 # TYPE warmcache_store_quarantines_total counter
 warmcache_store_quarantines_total 1
-# HELP warmcache_store_oldest_view_seconds Age of the oldest read that has not ended; 0 if there is none.
-# TYPE warmcache_store_oldest_view_seconds gauge
-warmcache_store_oldest_view_seconds 1.5
 # HELP warmcache_store_scrub_passes_total Completed passes of the search for damage.
 # TYPE warmcache_store_scrub_passes_total counter
 warmcache_store_scrub_passes_total 3
@@ -200,7 +196,7 @@ func TestCollector_Lint(t *testing.T) {
 func TestCollector_NumberOfSeries(t *testing.T) {
 	c := NewCollector(&fakeStore{})
 	for informers := range 3 {
-		if got, want := testutil.CollectAndCount(c), 15+16*informers; got != want {
+		if got, want := testutil.CollectAndCount(c), 14+16*informers; got != want {
 			t.Errorf("%d informers: %d series, want %d", informers, got, want)
 		}
 		mustAdd(t, c, fmt.Sprint(informers), idle())

@@ -18,7 +18,7 @@
 //   - Nothing is counted here: a scrape reads the status of the store and then of
 //     each informer. The metrics of the store, and those of one informer, are as
 //     consistent as its status; different ones are read at different moments.
-//   - There are 15 time series of the store and 16 of each informer, whatever the
+//   - There are 14 time series of the store and 16 of each informer, whatever the
 //     cluster holds.
 //   - No metric has a value from an object, a key, a selector, a path or an error.
 //   - A time that has never come is 0, so that an age computed from it is large:

@@ -2,26 +2,34 @@ package metrics_test
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 
 	"github.com/prometheus/client_golang/prometheus"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/warmcache/warmcache/factory"
 	"github.com/warmcache/warmcache/metrics"
-	"github.com/warmcache/warmcache/store"
+	"github.com/warmcache/warmcache/store/bolt"
 )
 
-// memory stands for the *bolt.DB of a program.
-type memory struct{}
-
-func (memory) Status() store.Status { return store.Status{} }
-
 func ExampleNewCollector() {
-	f := factory.New(fake.NewClientset(&corev1.Pod{}), nil)
+	dir, err := os.MkdirTemp("", "warmcache-example-")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	db, err := bolt.Open(filepath.Join(dir, "cache.db"), bolt.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer db.Close()
+	f := factory.New(fake.NewClientset(), db)
 	defer f.Shutdown()
 
-	collector := metrics.NewCollector(memory{}) // the *bolt.DB that the factory has, too
+	collector := metrics.NewCollector(db)
 	if err := collector.Add("pods", f.Core().V1().Pods().Informer()); err != nil {
 		fmt.Println(err)
 		return
@@ -38,9 +46,12 @@ func ExampleNewCollector() {
 		return
 	}
 	for _, family := range families {
-		if family.GetName() == "warmcache_informer_synced" {
+		switch family.GetName() {
+		case "warmcache_store_healthy", "warmcache_informer_synced":
 			fmt.Println(family.GetName(), family.GetMetric()[0].GetGauge().GetValue())
 		}
 	}
-	// Output: warmcache_informer_synced 0
+	// Output:
+	// warmcache_informer_synced 0
+	// warmcache_store_healthy 1
 }

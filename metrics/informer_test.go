@@ -2,7 +2,9 @@ package metrics
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -66,7 +68,8 @@ type process struct {
 // prepare makes an informer that does not run yet.
 func (w *world) prepare(change ...func(*informer.Options)) *process {
 	w.t.Helper()
-	p := &process{w: w, db: bolttest.Open(w.t, w.path, bolt.Options{}), collector: NewCollector(nil), done: make(chan struct{})}
+	p := &process{w: w, db: bolttest.Open(w.t, w.path, bolt.Options{}), done: make(chan struct{})}
+	p.collector = NewCollector(p.db)
 	o := informer.Options{Store: p.db, Identity: store.Identity{Version: "v1", Resource: "pods"}, ListBelow: -1}
 	for _, c := range change {
 		c(&o)
@@ -210,6 +213,69 @@ func TestCollector_Informer_ListsAgainWhenExpired(t *testing.T) {
 		p.want("Watching", `
 			lists_total 2
 			objects 2`)
+	})
+}
+
+// The store's numbers move with those of its informers.
+func TestCollector_Store_CountsCommits(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		p := w.prepare()
+		names := []string{
+			"warmcache_store_persistent", "warmcache_store_healthy", "warmcache_store_commits_total",
+			"warmcache_store_commit_failures_total", "warmcache_store_quarantines_total", "warmcache_store_last_commit_timestamp_seconds",
+		}
+		wantSamples(t, p.collector, `
+			warmcache_store_persistent 1
+			warmcache_store_healthy 1
+			warmcache_store_commits_total 0
+			warmcache_store_commit_failures_total 0
+			warmcache_store_quarantines_total 0
+			warmcache_store_last_commit_timestamp_seconds 0`, names...)
+		p.start()
+		defer p.stop()
+		time.Sleep(10 * time.Second)
+		st := p.db.Status()
+		if st.Commits == 0 || st.Committed.Unix() < newYear || st.FileBytes == 0 {
+			t.Errorf("nothing was committed: %+v", st)
+		}
+		wantSamples(t, p.collector, fmt.Sprintf(`
+			warmcache_store_commits_total %d
+			warmcache_store_last_commit_timestamp_seconds %.15g
+			warmcache_store_file_bytes %d
+			warmcache_store_pending_bytes 0`, st.Commits, seconds(st.Committed), st.FileBytes),
+			"warmcache_store_commits_total", "warmcache_store_last_commit_timestamp_seconds",
+			"warmcache_store_file_bytes", "warmcache_store_pending_bytes")
+	})
+}
+
+// A file that cannot be used is counted from the first scrape on.
+func TestCollector_Store_CountsQuarantines(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		if err := os.WriteFile(w.path, []byte("this is no database"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		p := w.prepare().start()
+		defer p.stop()
+		wantSamples(t, p.collector, `
+			warmcache_store_quarantines_total 1
+			warmcache_informer_persistent{informer="pods"} 1`,
+			"warmcache_store_quarantines_total", "warmcache_informer_persistent")
+
+		// Nor does damage that is met while it is open go unnoticed.
+		other, err := p.db.Collection(store.Identity{Version: "v1", Resource: "nodes", Form: store.FormTyped})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer other.Close()
+		other.Quarantine(errors.New("a record is damaged"))
+		time.Sleep(time.Minute)
+		wantSamples(t, p.collector, `
+			warmcache_store_quarantines_total 2
+			warmcache_store_healthy 1
+			warmcache_store_pending_bytes 0
+			warmcache_informer_persistent{informer="pods"} 1`,
+			"warmcache_store_quarantines_total", "warmcache_store_healthy", "warmcache_store_pending_bytes",
+			"warmcache_informer_persistent")
 	})
 }
 

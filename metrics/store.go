@@ -24,8 +24,6 @@ var storeMetrics = []metric[store.Status]{
 		func(s store.Status) float64 { return float64(s.FreeBytes) }),
 	ofStore.counter("quarantines_total", "Files that could not be used and were moved aside.",
 		func(s store.Status) float64 { return float64(s.Quarantines) }),
-	ofStore.gauge("oldest_view_seconds", "Age of the oldest read that has not ended; 0 if there is none.",
-		func(s store.Status) float64 { return s.OldestView.Seconds() }),
 	ofStore.counter("scrub_passes_total", "Completed passes of the search for damage.",
 		func(s store.Status) float64 { return float64(s.Scrub.Passes) }),
 	ofStore.counter("scrub_problems_total", "Damage that the search for damage has found.",

@@ -27,9 +27,6 @@ type Status struct {
 	// the last one got; empty if there was none.
 	Quarantines int64
 	Quarantined string
-	// OldestView is for how long the oldest View that has not returned has been
-	// reading; 0 if there is none. What it reads cannot be used again.
-	OldestView time.Duration
 	// Scrub is the search for damage in the background.
 	Scrub ScrubStatus
 }
