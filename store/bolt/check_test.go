@@ -31,7 +31,8 @@ func TestCheck_CleanMeansUnchanged(t *testing.T) {
 	}
 	for range rounds {
 		damaged := bytes.Clone(file)
-		at, what := random.IntN(len(file)), ""
+		at := random.IntN(len(file))
+		var what string
 		switch random.IntN(6) {
 		case 0:
 			damaged = damaged[:at]
