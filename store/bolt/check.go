@@ -114,7 +114,7 @@ func checkPathLocked(ctx context.Context, path string, o CheckOptions) (CheckRep
 	}
 	defer file.Close()
 	err = lockWithin(file, unix.LOCK_SH, &defaults, func() error {
-		return &LockedError{Path: path, Owner: readOwner(path).Owner}
+		return &LockedError{Path: path, Owner: ownerOf(path)}
 	})
 	if err != nil {
 		return CheckReport{}, err

@@ -15,10 +15,8 @@ import (
 )
 
 const (
-	fileMode = 0o600
-	dirMode  = 0o700
-
 	createInfix = ".new-"
+	backupInfix = ".backup-v"
 )
 
 // create makes an empty database at path, whole or not at all: in a temporary
@@ -28,9 +26,10 @@ func create(path string, now time.Time) error {
 	if err := removeLeftovers(path); err != nil {
 		return err
 	}
+	syncParents(filepath.Dir(path))
 	temporary, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+createInfix)
 	if err != nil {
-		return fmt.Errorf("create cache file: %w", err)
+		return fmt.Errorf("create cache file %s: %w", path, err)
 	}
 	name := temporary.Name()
 	err = temporary.Close()
@@ -41,9 +40,21 @@ func create(path string, now time.Time) error {
 		err = os.Rename(name, path)
 	}
 	if err != nil {
-		return fmt.Errorf("create cache file: %w", errors.Join(err, os.Remove(name)))
+		return fmt.Errorf("create cache file %s: %w", path, errors.Join(err, os.Remove(name)))
 	}
 	return syncDir(filepath.Dir(path))
+}
+
+// syncParents makes the directories durable that Open may have created: a power
+// cut that takes the directory of a file takes the file. Those that may not be
+// opened were not created by it.
+func syncParents(dir string) {
+	for parent := filepath.Dir(dir); parent != dir; parent = filepath.Dir(dir) {
+		if syncDir(parent) != nil {
+			return
+		}
+		dir = parent
+	}
 }
 
 // removeLeftovers removes what a crash while creating has left.

@@ -141,7 +141,7 @@ func TestOpen_AnyDamage(t *testing.T) {
 // quarantined.
 func openDamaged(t *testing.T, what, path string, want []storetest.Contents) (quarantined bool) {
 	t.Helper()
-	db, err := bolt.Open(path, bolt.Options{})
+	db, err := bolt.Open(path, bolt.Options{ScrubInterval: -1})
 	if err != nil {
 		t.Errorf("%s: Open: %v", what, err)
 		return false

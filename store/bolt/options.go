@@ -19,7 +19,10 @@ const (
 	// one volume needs, where the new process starts while the old one stops.
 	Wait
 	// MemoryOnly returns a working store that keeps everything in memory and
-	// nothing on disk; DB.Persistent is false.
+	// nothing on disk; DB.Persistent is false, Durability has an error wrapping
+	// store.ErrLocked, and Open logs who holds the file. It stays so until the
+	// process opens the file again, also when the holder goes away: what a running
+	// cache has in memory cannot be laid over what the other process has written.
 	MemoryOnly
 )
 
@@ -29,6 +32,8 @@ const (
 	DefaultMaxDirty      = 20_000
 	DefaultMaxDirtyBytes = 16 << 20
 	DefaultDepartedBytes = 64 << 20
+	DefaultScrubInterval = 24 * time.Hour
+	DefaultScrubRate     = 4 << 20
 	// DefaultLockTimeout covers a process that is just exiting.
 	DefaultLockTimeout = time.Second
 	// DefaultWaitTimeout is DefaultLockTimeout for Wait: more than the default
@@ -40,7 +45,8 @@ const (
 //
 // Files are always created with mode 0600, in a directory that is created with
 // mode 0700 if it does not exist, because they hold what the API server
-// authorised the process to read.
+// authorised the process to read. No option changes that; Open says what it does
+// about files that are there.
 type Options struct {
 	// FlushInterval is the longest time that an applied change waits for a
 	// commit on a healthy disk; DefaultFlushInterval if zero.
@@ -62,6 +68,14 @@ type Options struct {
 	// zero.
 	DepartedBytes int64
 
+	// ScrubInterval is the pause between two passes of the scrub, which reads the
+	// whole file in the background and verifies every checksum and total. The
+	// first pass begins with Open. DefaultScrubInterval if zero; a negative value
+	// turns it off.
+	ScrubInterval time.Duration
+	// ScrubRate limits the scrub, in bytes per second; DefaultScrubRate if zero.
+	ScrubRate int64
+
 	// Clock tells the time and makes timers; the real one if nil.
 	Clock clock.Clock
 	// Logger is used for everything that no caller hears about; klog's
@@ -71,6 +85,10 @@ type Options struct {
 	// beforeCommit and afterCommit, if set by a test, run before and after each
 	// commit and can fail it; after, it has reached the disk all the same.
 	beforeCommit, afterCommit func() error
+	// scrubChunk is how many bytes the scrub reads at a time.
+	scrubChunk int
+	// fileSystem, if set by a test, stands in for fileSystemOf.
+	fileSystem func(dir string) (string, error)
 }
 
 // withDefaults returns o with every zero field set, or an error that wraps
@@ -82,6 +100,7 @@ func (o Options) withDefaults() (Options, error) {
 		"MaxDirtyBytes": o.MaxDirtyBytes < 0,
 		"LockTimeout":   o.LockTimeout < 0,
 		"DepartedBytes": o.DepartedBytes < 0,
+		"ScrubRate":     o.ScrubRate < 0,
 	} {
 		if negative {
 			return o, fmt.Errorf("%w: %s must not be negative", ErrInvalidOptions, field)
@@ -94,12 +113,18 @@ func (o Options) withDefaults() (Options, error) {
 	setDefault(&o.MaxDirty, DefaultMaxDirty)
 	setDefault(&o.MaxDirtyBytes, DefaultMaxDirtyBytes)
 	setDefault(&o.DepartedBytes, DefaultDepartedBytes)
+	setDefault(&o.ScrubInterval, DefaultScrubInterval)
+	setDefault(&o.ScrubRate, DefaultScrubRate)
+	setDefault(&o.scrubChunk, defaultScrubChunk)
 	if o.OnLocked == Wait {
 		setDefault(&o.LockTimeout, DefaultWaitTimeout)
 	}
 	setDefault(&o.LockTimeout, DefaultLockTimeout)
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
+	}
+	if o.fileSystem == nil {
+		o.fileSystem = fileSystemOf
 	}
 	if o.Logger == nil {
 		logger := klog.Background()

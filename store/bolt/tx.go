@@ -72,6 +72,12 @@ func (t *tx) push(o *overlay) {
 	}
 }
 
+// below makes t see what is below pending.
+func (t *tx) below() {
+	t.layers = t.layers[:0]
+	t.push(t.frozen)
+}
+
 // end releases the transaction however the function of the View ended: by
 // return, by a panic, or by runtime.Goexit. A transaction in which bbolt
 // panicked stays as it is, because its locks are in an unknown state.
@@ -118,6 +124,17 @@ type keySpace struct {
 	departed bool
 }
 
+func (s keySpace) String() string {
+	switch {
+	case s.departed:
+		return "departed records"
+	case s.index != "":
+		return fmt.Sprintf("index %q", s.index)
+	default:
+		return "objects"
+	}
+}
+
 // tree returns what o holds of the key space, which may be nil, and whether it
 // hides everything below.
 func (s keySpace) tree(o *overlay) (t *tree, hides bool) {
@@ -149,12 +166,10 @@ func (t *tx) sources(s keySpace) ([]*tree, *bbolt.Bucket) {
 
 // bucket returns the bucket of the file, or nil if there is none.
 func (t *tx) bucket(s keySpace) *bbolt.Bucket {
-	switch {
-	case s.departed:
-		return t.fileBucket(t.c.names.departed)
-	case s.index != "":
-		return t.fileBucket(t.c.names.index(s.index))
-	case t.objectBucket == nil:
+	if s != (keySpace{}) {
+		return t.fileBucket(t.c.names.of(s))
+	}
+	if t.objectBucket == nil {
 		t.objectBucket = t.fileBucket(t.c.names.objects)
 	}
 	return t.objectBucket
