@@ -14,6 +14,8 @@ import (
 )
 
 // Problem is one thing in a file that does not hold.
+//
+//nolint:errname // it is a finding that can be used as an error
 type Problem struct {
 	// Collection is whose data it is in; the zero Identity if it concerns the
 	// file.
