@@ -166,7 +166,7 @@ func (db *DB) checkSnapshot(ctx context.Context, o CheckOptions) (report CheckRe
 	g := db.current()
 	f := g.opened.Load()
 	if f == nil {
-		return CheckReport{}, nil
+		return CheckReport{}, fmt.Errorf("there is no file at present: %w", db.Status().Err)
 	}
 	var tx *bbolt.Tx
 	err = db.guard(g, func() (err error) {
