@@ -31,7 +31,7 @@ func newAttempt() *attempt { return &attempt{done: make(chan struct{})} }
 
 // request is a transaction that the committer runs for somebody else.
 type request struct {
-	fn func(*bbolt.Tx) error
+	fn func(*writeTx) error
 	// committed runs on the committer once fn is durable.
 	committed func()
 	done      chan error
@@ -215,7 +215,7 @@ func (db *DB) commit() {
 	f, err := db.fileOf(g)
 	work := db.frozenWork(g)
 	if err == nil && len(work) > 0 {
-		err = db.update(g, f, func(tx *bbolt.Tx) error {
+		err = db.update(g, f, func(tx *writeTx) error {
 			for c, frozen := range work {
 				if err := c.write(tx, frozen); err != nil {
 					return err
@@ -245,7 +245,7 @@ func (db *DB) frozenWork(g *generation) map[*collection]*overlay {
 }
 
 // update runs fn in a write transaction and commits it.
-func (db *DB) update(g *generation, f *openFile, fn func(*bbolt.Tx) error) error {
+func (db *DB) update(g *generation, f *openFile, fn func(*writeTx) error) error {
 	if err := db.checkPlace(f); err != nil {
 		return db.condemn(g, err)
 	}
@@ -257,7 +257,10 @@ func (db *DB) update(g *generation, f *openFile, fn func(*bbolt.Tx) error) error
 		if err != nil {
 			return err
 		}
-		err = fn(tx)
+		vetted := newWriteTx(tx, f.file)
+		if err = vetted.vetCommit(); err == nil {
+			err = fn(vetted)
+		}
 		if err == nil {
 			err = call(db.options.beforeCommit)
 		}
@@ -378,7 +381,7 @@ func (db *DB) serve() {
 
 // do runs fn in a write transaction of its own, on the committer, and then
 // committed if that succeeded.
-func (db *DB) do(fn func(*bbolt.Tx) error, committed func()) error {
+func (db *DB) do(fn func(*writeTx) error, committed func()) error {
 	r := &request{fn: fn, committed: committed, done: make(chan error, 1)}
 	db.mu.Lock()
 	db.mu.requests = append(db.mu.requests, r)

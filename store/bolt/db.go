@@ -256,7 +256,7 @@ func (db *DB) Forget(id store.Identity) error {
 	if err != nil {
 		return err
 	}
-	err = db.do(func(tx *bbolt.Tx) error {
+	err = db.do(func(tx *writeTx) error {
 		if c.clean() && tx.Bucket(c.names.header) == nil {
 			return fmt.Errorf("%w: %s", store.ErrNotFound, id)
 		}

@@ -95,7 +95,7 @@ func (w *walker) load(id uint64, buffer []byte) (*page, error) {
 // checkOverflow verifies that a page has the size that its last element needs.
 func (w *walker) checkOverflow(p *page) error {
 	at := uint64(pageHeader + (p.count-1)*pageElement)
-	if p.count == 0 || p.overflow >= uint64(len(w.states))-p.id || at+pageElement > (p.overflow+1)*pageSize {
+	if p.count == 0 || p.overflow >= w.pages-p.id || at+pageElement > (p.overflow+1)*pageSize {
 		return damaged("page %d with %d elements has %d more pages", p.id, p.count, p.overflow)
 	}
 	e, err := w.lastElement(p, at)

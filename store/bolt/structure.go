@@ -134,16 +134,18 @@ type walker struct {
 	// step, if not nil, is called before pages are read, with their number; its
 	// error ends the walk.
 	step func(pages uint64) error
-	// states has an entry for each page that the meta page counts, free ones
-	// included, and the file has.
+	// pages is how many the meta page counts, free ones included, and the file
+	// has.
+	pages uint64
+	// states has an entry for each page, or is nil if nobody wants to know.
 	states []pageState
 }
 
 // begin verifies what a meta page refers to, and the list of free pages.
 func (w *walker) begin(meta boltMeta, size int64) error {
-	pages := min(meta.pages, uint64(size)/pageSize)
-	w.states = make([]pageState, pages)
-	if pages < meta.pages {
+	w.pages = min(meta.pages, uint64(size)/pageSize)
+	w.states = make([]pageState, w.pages)
+	if w.pages < meta.pages {
 		if err := w.problem(damaged("truncated to %d bytes, %d pages are in use", size, meta.pages)); err != nil {
 			return err
 		}
@@ -156,8 +158,11 @@ func (w *walker) begin(meta boltMeta, size int64) error {
 
 // use marks a page as used.
 func (w *walker) use(id uint64) error {
-	if id < 2 || id >= uint64(len(w.states)) {
-		return damaged("reference to page %d of %d", id, len(w.states))
+	if id < 2 || id >= w.pages {
+		return damaged("reference to page %d of %d", id, w.pages)
+	}
+	if w.states == nil {
+		return nil
 	}
 	before := w.states[id]
 	w.states[id] = pageUsed
@@ -184,7 +189,7 @@ func (w *walker) freelist(id uint64) error {
 	for i := 0; i < len(b); i += 8 {
 		free := order.Uint64(b[i:])
 		// At this point, nothing is used but the list itself.
-		if free <= previous || free >= uint64(len(w.states)) || w.states[free] == pageUsed {
+		if free <= previous || free >= w.pages || w.states[free] == pageUsed {
 			err = damaged("free list with page %d at %d", free, i/8)
 			continue
 		}
@@ -201,7 +206,7 @@ func (w *walker) freeIDs(id uint64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p.flags != flagFreelist || p.overflow >= uint64(len(w.states))-id {
+	if p.flags != flagFreelist || p.overflow >= w.pages-id {
 		return nil, damaged("page %d has kind %#x and %d more pages, want a free list", id, p.flags, p.overflow)
 	}
 	if err := w.useOverflow(p); err != nil {

@@ -17,7 +17,7 @@ const fillPercent = 0.9
 // changes nothing: everything that is counted is counted by what was there.
 type writer struct {
 	c      *collection
-	tx     *bbolt.Tx
+	tx     *writeTx
 	header *bbolt.Bucket
 	totals totalsRecord
 }
@@ -25,7 +25,7 @@ type writer struct {
 // write writes o, in the order in which overlays hide things: what o clears and
 // drops goes first, then comes what it holds. Buckets are opened as they are
 // needed, because an informer of a small resource should not cost pages.
-func (c *collection) write(tx *bbolt.Tx, o *overlay) error {
+func (c *collection) write(tx *writeTx, o *overlay) error {
 	w := &writer{c: c, tx: tx}
 	for _, step := range []func(*overlay) error{w.open, w.clear, w.objects, w.indices, w.departed, w.close} {
 		if err := step(o); err != nil {
@@ -38,7 +38,7 @@ func (c *collection) write(tx *bbolt.Tx, o *overlay) error {
 // open reads the totals that the overlay starts from: none after a clear, for
 // which damaged totals must not be in the way.
 func (w *writer) open(o *overlay) (err error) {
-	if w.header, err = createBucket(w.tx, w.c.names.header); err != nil {
+	if w.header, err = w.bucket(w.c.names.header); err != nil {
 		return err
 	}
 	if o.cleared || w.header.Get(totalsKey) == nil {
@@ -53,7 +53,7 @@ func (w *writer) clear(o *overlay) (err error) {
 		if err := w.c.deleteCollection(w.tx); err != nil {
 			return err
 		}
-		w.header, err = createBucket(w.tx, w.c.names.header)
+		w.header, err = w.bucket(w.c.names.header)
 		return err
 	}
 	for name := range o.dropped {
@@ -166,6 +166,9 @@ func (w *writer) trimDeparted() error {
 	}
 	victims := oldest(records, w.totals.departedBytes-w.c.db.options.DepartedBytes/8*7)
 	for _, v := range victims {
+		if err := w.tx.vetKey(bucket, v.key); err != nil {
+			return err
+		}
 		if err := w.putDeparted(bucket, entry{key: v.key}); err != nil {
 			return err
 		}
@@ -210,15 +213,25 @@ func (w *writer) each(name []byte, t *tree, fn func(*bbolt.Bucket, entry) error)
 	if t.Len() == 0 {
 		return nil
 	}
-	bucket, err := createBucket(w.tx, name)
+	bucket, err := w.bucket(name)
 	if err != nil {
 		return err
 	}
 	t.Ascend(func(e entry) bool {
-		err = fn(bucket, e)
+		if err = w.tx.vetKey(bucket, e.key); err == nil {
+			err = fn(bucket, e)
+		}
 		return err == nil
 	})
 	return err
+}
+
+// bucket returns a bucket to write to.
+func (w *writer) bucket(name []byte) (*bbolt.Bucket, error) {
+	if err := w.tx.vetKey(w.tx.root(), name); err != nil {
+		return nil, err
+	}
+	return createBucket(w.tx.Tx, name)
 }
 
 // createBucket returns a bucket, which it creates if need be. FillPercent is a
@@ -233,15 +246,22 @@ func createBucket(tx *bbolt.Tx, name []byte) (*bbolt.Bucket, error) {
 }
 
 // deleteBucket deletes a bucket if it exists.
-func deleteBucket(tx *bbolt.Tx, name []byte) error {
-	if tx.Bucket(name) == nil {
+func deleteBucket(tx *writeTx, name []byte) error {
+	bucket := tx.Bucket(name)
+	if bucket == nil {
 		return nil
+	}
+	if err := tx.vetKey(tx.root(), name); err != nil {
+		return err
+	}
+	if err := tx.vetBucket(bucket); err != nil {
+		return err
 	}
 	return tx.DeleteBucket(name)
 }
 
 // deleteContents deletes every bucket of c but the header.
-func (c *collection) deleteContents(tx *bbolt.Tx) error {
+func (c *collection) deleteContents(tx *writeTx) error {
 	doomed := [][]byte{c.names.objects, c.names.departed}
 	prefix := []byte(c.names.indices)
 	cursor := tx.Cursor()
@@ -257,7 +277,7 @@ func (c *collection) deleteContents(tx *bbolt.Tx) error {
 }
 
 // deleteCollection deletes every bucket of c.
-func (c *collection) deleteCollection(tx *bbolt.Tx) error {
+func (c *collection) deleteCollection(tx *writeTx) error {
 	if err := c.deleteContents(tx); err != nil {
 		return err
 	}

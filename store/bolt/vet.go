@@ -1,0 +1,126 @@
+package bolt
+
+import (
+	"bytes"
+	"io"
+	"sort"
+
+	"go.etcd.io/bbolt"
+)
+
+// writeTx is a write transaction that looks at pages before bbolt changes them.
+//
+// bbolt believes what a page says of how many pages it continues on. When it frees
+// a page of which this number is damaged, it frees pages that are in use, or puts
+// billions on its list, which takes all memory and with it the process: no error
+// and no panic that could be caught. Open verifies branch pages only, because to
+// read all others takes the time to read the file. The rest is verified here, when
+// it matters.
+type writeTx struct {
+	*bbolt.Tx
+	walker
+	// seen are the pages that were verified, with the elements of branches.
+	seen map[uint64][]element
+}
+
+func newWriteTx(tx *bbolt.Tx, file io.ReaderAt) *writeTx {
+	return &writeTx{
+		Tx:     tx,
+		walker: walker{file: file, pages: uint64(tx.Size()) / pageSize},
+		seen:   map[uint64][]element{},
+	}
+}
+
+// vetCommit verifies what every commit replaces: the free list. It has to be
+// called before the first change.
+func (tx *writeTx) vetCommit() error {
+	meta, _, err := readMeta(tx.file, tx.Size())
+	if err != nil {
+		return err
+	}
+	_, err = tx.freeIDs(meta.freelist)
+	return err
+}
+
+// root returns the bucket of all buckets.
+func (tx *writeTx) root() *bbolt.Bucket { return tx.Cursor().Bucket() }
+
+// vetKey verifies the pages that a change of key in a bucket makes bbolt replace:
+// those on the way to it, and those next to them, with which it may merge them.
+func (tx *writeTx) vetKey(b *bbolt.Bucket, key []byte) error {
+	id := uint64(b.Root())
+	if id == 0 {
+		return nil // a small bucket is in a page of the directory
+	}
+	for range maxDepth {
+		elements, err := tx.vetPage(id)
+		if err != nil || elements == nil {
+			return err
+		}
+		i := max(0, sort.Search(len(elements), func(i int) bool { return bytes.Compare(elements[i].key, key) > 0 })-1)
+		for _, e := range elements[max(0, i-1):min(i+2, len(elements))] {
+			if _, err := tx.vetPage(e.child); err != nil {
+				return err
+			}
+		}
+		id = elements[i].child
+	}
+	return damaged("page %d: the tree has no end", id)
+}
+
+// vetBucket verifies all pages of a bucket, before it is deleted.
+func (tx *writeTx) vetBucket(b *bbolt.Bucket) error {
+	if b.Root() == 0 {
+		return nil
+	}
+	level := []uint64{uint64(b.Root())}
+	for range maxDepth {
+		var next []uint64
+		for _, id := range level {
+			elements, err := tx.vetPage(id)
+			if err != nil {
+				return err
+			}
+			for _, e := range elements {
+				next = append(next, e.child)
+			}
+		}
+		if level = next; len(level) == 0 {
+			return nil
+		}
+	}
+	return damaged("page %d: the tree has no end", b.Root())
+}
+
+// vetPage verifies kind and length of a page, and returns the elements of a branch;
+// nil for a leaf.
+func (tx *writeTx) vetPage(id uint64) ([]element, error) {
+	if elements, ok := tx.seen[id]; ok {
+		return elements, nil
+	}
+	if err := tx.use(id); err != nil {
+		return nil, err
+	}
+	p, err := tx.header(id, make([]byte, pageHeader))
+	if err != nil {
+		return nil, err
+	}
+	var elements []element
+	switch {
+	case p.flags == flagBranch:
+		if p, err = tx.load(id, nil); err == nil {
+			elements, err = p.elements(child{})
+		}
+		if err == nil && len(elements) == 0 {
+			err = damaged("page %d is empty", id)
+		}
+	case p.flags != flagLeaf:
+		err = damaged("page %d has kind %#x, want a branch or leaf", id, p.flags)
+	case p.count > 0 || p.overflow > 0:
+		err = tx.checkOverflow(p)
+	}
+	if err == nil {
+		tx.seen[id] = elements
+	}
+	return elements, err
+}
