@@ -41,12 +41,12 @@ type campaign struct {
 }
 
 var campaigns = []campaign{
-	{name: "create", work: workCreate, runs: 3, share: 10},
+	{name: "create", work: workCreate, runs: 3, share: 7},
 	{name: "churn", work: workChurn, runs: 4, share: 25},
 	{name: "grow", work: workGrow, runs: 1, share: 5},
 	{name: "damage", work: workDamage, runs: 3, share: 15},
 	{name: "damage found while open", work: workReport, runs: 2, share: 10},
-	{name: "killed", work: workKilled, killed: true, runs: 4, share: 5},
+	{name: "killed", work: workKilled, killed: true, runs: 4, share: 8},
 	// A commit syncs twice. After an even number of calls, it is the second sync
 	// of some commit that fails, again and again; after an odd one the first.
 	{name: "failing sync of a meta page", work: workChurn, inject: "fdatasync:error=EIO:when=%d+4", runs: 3, share: 15},
