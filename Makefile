@@ -10,7 +10,7 @@ TOOL := go tool -modfile=$(CURDIR)/tools/go.mod
 MODULES := $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path './e2e/*' -not -path './tools/*' | sort))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint vet unit race examples e2e powercut fmt
+.PHONY: help demo test lint vet unit race examples fuzz e2e powercut fmt
 
 help: ## List the targets
 	@sed -n 's/^\([a-z0-9]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -44,6 +44,17 @@ endif
 examples: ## Run what the documentation shows
 	go test -run '^Example' ./...
 	go run ./examples/warmrestart -objects 2000
+
+# One after the other, because go test fuzzes one target at a time. What fails is
+# kept in testdata/fuzz of the package, where go test finds it again.
+FUZZTIME ?= 10s
+fuzz: ## Fuzz every target for FUZZTIME (10s) each
+	@set -e; grep -rl --include=*_test.go '^func Fuzz' . | xargs -n1 dirname | sort -u | while read -r dir; do \
+		for target in $$(grep -h -o '^func Fuzz[A-Za-z0-9_]*' $$dir/*_test.go | cut -c6-); do \
+			echo "go test -fuzz $$target $$dir"; \
+			go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 5s $$dir; \
+		done; \
+	done
 
 e2e: ## Run the tests against a real kube-apiserver and etcd
 	cd e2e && go run ./cmd/buildservers

@@ -62,3 +62,21 @@ func TestTotals_SwappedRecords(t *testing.T) {
 		t.Errorf("totals after removing everything: %+v", right)
 	}
 }
+
+func FuzzUnseal(f *testing.F) {
+	for _, seed := range [][]byte{{}, {1, 2, 3}, Seal(nil), Seal([]byte("record")), []byte("record")} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, value []byte) {
+		got, err := Unseal(value)
+		if err != nil {
+			if !errors.Is(err, ErrCorrupt) {
+				t.Errorf("got %v, want ErrCorrupt", err)
+			}
+			return
+		}
+		if !bytes.Equal(Seal(bytes.Clone(got)), value) {
+			t.Errorf("%x reads as %x", value, got)
+		}
+	})
+}

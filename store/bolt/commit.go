@@ -250,9 +250,6 @@ func (db *DB) update(g *generation, f *openFile, fn func(*bbolt.Tx) error) error
 		return db.condemn(g, err)
 	}
 	return db.guard(g, func() error {
-		if err := call(db.options.beforeCommit); err != nil {
-			return err
-		}
 		if err := f.settle(); err != nil {
 			return err
 		}
@@ -261,6 +258,9 @@ func (db *DB) update(g *generation, f *openFile, fn func(*bbolt.Tx) error) error
 			return err
 		}
 		err = fn(tx)
+		if err == nil {
+			err = call(db.options.beforeCommit)
+		}
 		if err == nil {
 			f.unsettled = true
 			err = tx.Commit()

@@ -15,10 +15,8 @@ import (
 )
 
 const (
-	fileMode = 0o600
-	dirMode  = 0o700
-
 	createInfix = ".new-"
+	backupInfix = ".backup-v"
 )
 
 // create makes an empty database at path, whole or not at all: in a temporary

@@ -15,6 +15,9 @@ var ErrInvalidOptions = errors.New("invalid options")
 // errForeign marks files that no version of this library has written.
 var errForeign = errors.New("not a warmcache file")
 
+// errMoved means that a file got another name while its lock was waited for.
+var errMoved = errors.New("the cache file was moved aside or replaced while its lock was waited for; open it again")
+
 // LockedError is returned by Open when another process holds the file. It wraps
 // store.ErrLocked.
 type LockedError struct {
@@ -39,11 +42,11 @@ func (e *LockedError) Unwrap() error { return store.ErrLocked }
 // Owner says which process has a file open.
 type Owner struct {
 	// Host is the host name, which in a pod is the pod's name.
-	Host string `json:"host"`
+	Host string `json:"host,omitempty"`
 	// PID is the process id, as seen by the process itself.
-	PID int `json:"pid"`
+	PID int `json:"pid,omitempty"`
 	// Since is when it opened the file, in UTC.
-	Since time.Time `json:"since"`
+	Since time.Time `json:"since,omitzero"`
 }
 
 func (o Owner) String() string {

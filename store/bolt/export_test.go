@@ -27,6 +27,12 @@ func ScrubAllTheTime(o Options, chunk int) Options {
 	return o
 }
 
+// OnFileSystem makes o ask fn for the file system of a directory.
+func OnFileSystem(o Options, fn func(dir string) (string, error)) Options {
+	o.fileSystem = fn
+	return o
+}
+
 // LockPath is the name of the lock file of a database.
 var LockPath = lockPath
 
@@ -67,6 +73,9 @@ func DieWhileOpening(path string) error {
 	return errors.Join(err, file.Close(), lock.file.Close())
 }
 
+// Closed says whether Close has begun.
+func (db *DB) Closed() bool { return db.closed.Load() }
+
 // DieDamaged leaves what a process leaves that finds damage and dies before it has
 // moved the file aside.
 func DieDamaged(path string) error {
@@ -81,4 +90,25 @@ func DieDamaged(path string) error {
 	g := db.current()
 	_ = db.condemn(g, store.ErrCorrupt) // the committer, which acts on it, never ran
 	return errors.Join(g.opened.Load().letGo(), db.lock.file.Close())
+}
+
+// Pages returns how many pages of the file are in use, free ones included, and
+// how many of them are free or wait for a reader to end.
+func Pages(db *DB) (used, free int64, err error) {
+	err = db.view(func(tx *bbolt.Tx) error {
+		used = tx.Size() / pageSize
+		for id := int64(0); id < used; id++ {
+			page, err := tx.Page(int(id))
+			if err != nil {
+				return err
+			}
+			if page.Type == "free" {
+				free++
+				continue
+			}
+			id += int64(page.OverflowCount)
+		}
+		return nil
+	})
+	return used, free, err
 }

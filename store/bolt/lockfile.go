@@ -11,6 +11,7 @@ import (
 	"sync"
 	"syscall"
 	"time"
+	"unicode"
 
 	"golang.org/x/sys/unix"
 	"k8s.io/utils/clock"
@@ -32,7 +33,6 @@ const lockPoll = 50 * time.Millisecond
 // without fsync: it has to survive the process and not the machine, for which
 // the boot id stands in.
 type lockFile struct {
-	path string
 	file *os.File
 	// found is the record that the previous owner has left.
 	found ownerRecord
@@ -41,6 +41,8 @@ type lockFile struct {
 	mu struct {
 		sync.Mutex
 		record ownerRecord
+		// begun is set once record is about the database and not what was found.
+		begun bool
 	}
 }
 
@@ -63,6 +65,8 @@ const (
 
 // ownerRecord is the content of the lock file.
 type ownerRecord struct {
+	// Owner is zero once the lock was given up. A process that is killed leaves
+	// its name behind.
 	Owner
 	// Boot is the id of the boot of the machine, empty if it has none.
 	Boot string `json:"boot,omitempty"`
@@ -78,24 +82,63 @@ type ownerRecord struct {
 func lockPath(path string) string { return path + ".owner" }
 
 // acquireLock makes this process the owner of path, or returns a *LockedError
-// after the timeout.
+// after the timeout. What was found stays as it is but for the owner's name,
+// which a second process can read from now on.
 func acquireLock(path string, o *Options) (*lockFile, error) {
-	file, err := os.OpenFile(lockPath(path), os.O_RDWR|os.O_CREATE, fileMode)
+	file, err := lockOwner(path, o)
 	if err != nil {
-		return nil, fmt.Errorf("open cache file: its directory must be writable: %w", err)
+		return nil, err
 	}
-	locked := func() error { return &LockedError{Path: path, Owner: readOwner(path).Owner} }
-	if err := lockWithin(file, unix.LOCK_EX, o, locked); err != nil {
+	l := &lockFile{file: file, found: readOwner(file)}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.record = l.found
+	host, _ := os.Hostname() // an unknown host is not worth failing for
+	l.mu.record.Owner = Owner{Host: host, PID: os.Getpid(), Since: o.Clock.Now().Round(time.Second).UTC()}
+	l.writeLocked()
+	return l, nil
+}
+
+// lockOwner opens the lock file of path and takes its lock. A lock file that
+// somebody removed while we waited is not the one that others lock: then it
+// begins anew with the one that is there.
+func lockOwner(path string, o *Options) (*os.File, error) {
+	for {
+		file, err := openOwner(path)
+		if err != nil {
+			return nil, err
+		}
+		locked := func() error { return &LockedError{Path: path, Owner: readOwner(file).Owner} }
+		if err := lockWithin(file, unix.LOCK_EX, o, locked); err != nil {
+			return nil, errors.Join(err, file.Close())
+		}
+		if isAt(file, lockPath(path)) {
+			return file, nil
+		}
+		file.Close()
+	}
+}
+
+// openOwner opens or creates the lock file of path.
+func openOwner(path string) (*os.File, error) {
+	file, err := openRegular(lockPath(path), os.O_RDWR|os.O_CREATE)
+	if err != nil {
+		return nil, fmt.Errorf("open the lock file, which must be writable, as must be its directory: %w", err)
+	}
+	if err := refusePlanted(file); err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
-	l := &lockFile{path: path, file: file, found: readOwner(path)}
-	host, _ := os.Hostname() // an unknown host is not worth failing for
-	l.mu.record = ownerRecord{
-		Owner: Owner{Host: host, PID: os.Getpid(), Since: o.Clock.Now().Round(time.Second).UTC()},
-		Boot:  bootID(),
-		Phase: phaseOpening,
+	return file, nil
+}
+
+// isAt says whether name is still that of file.
+func isAt(file *os.File, name string) bool {
+	opened, err := file.Stat()
+	if err != nil {
+		return false
 	}
-	return l, nil
+	named, err := os.Lstat(name)
+	return err == nil && os.SameFile(opened, named)
 }
 
 // lockWithin takes a lock on file, waiting for at most o.LockTimeout; after that
@@ -108,7 +151,7 @@ func lockWithin(file *os.File, how int, o *Options, locked func() error) error {
 			return nil
 		}
 		if err != unix.EWOULDBLOCK && err != unix.EINTR {
-			return fmt.Errorf("lock %s: %w", file.Name(), err)
+			return fmt.Errorf("lock %s, on a file system that supports it: %w", file.Name(), err)
 		}
 		left := deadline.Sub(o.Clock.Now())
 		if left <= 0 {
@@ -132,15 +175,30 @@ func sleep(c clock.Clock, d time.Duration) {
 func unlock(file *os.File) error { return unix.Flock(int(file.Fd()), unix.LOCK_UN) }
 
 // readOwner reads the record of a lock file, which may be anything.
-func readOwner(path string) ownerRecord {
-	var record ownerRecord
-	file, err := os.Open(lockPath(path))
+func readOwner(file io.ReaderAt) ownerRecord {
+	content, err := io.ReadAll(io.NewSectionReader(file, 0, ownerSize))
 	if err != nil {
-		return record
+		return ownerRecord{}
+	}
+	return decodeOwner(content)
+}
+
+// ownerOf is who has the lock file of path, as far as that can be read.
+func ownerOf(path string) Owner {
+	file, err := openRegular(lockPath(path), os.O_RDONLY)
+	if err != nil {
+		return Owner{}
 	}
 	defer file.Close()
-	content, err := io.ReadAll(io.LimitReader(file, ownerSize))
-	if err != nil || json.Unmarshal(content, &record) != nil {
+	return readOwner(file).Owner
+}
+
+// decodeOwner returns the zero record for what is not one. Nobody has a host name
+// that would break a line of a log.
+func decodeOwner(content []byte) ownerRecord {
+	var record ownerRecord
+	unprintable := func(r rune) bool { return !unicode.IsPrint(r) }
+	if json.Unmarshal(content, &record) != nil || strings.ContainsFunc(record.Host, unprintable) {
 		return ownerRecord{}
 	}
 	return record
@@ -150,10 +208,15 @@ func readOwner(path string) ownerRecord {
 // writing one is one write that neither grows nor shrinks the file.
 const ownerSize = 1024
 
-// markLocked writes the record with another phase. An error does not matter enough
-// to fail for: it costs the owner's name in a message, or a strike.
+// markLocked writes the record with another phase.
 func (l *lockFile) markLocked(p phase) {
 	l.mu.record.Phase = p
+	l.writeLocked()
+}
+
+// writeLocked writes the record. An error does not matter enough to fail for: it
+// costs the owner's name in a message, or a strike.
+func (l *lockFile) writeLocked() {
 	content, err := json.Marshal(l.mu.record)
 	if err != nil || len(content) >= ownerSize {
 		return
@@ -168,8 +231,8 @@ func (l *lockFile) markLocked(p phase) {
 func (l *lockFile) begin(inode uint64) (condemned string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.mu.record.Inode = inode
-	l.mu.record.Strikes = 1
+	l.mu.begun = true
+	l.mu.record.Boot, l.mu.record.Inode, l.mu.record.Strikes = bootID(), inode, 1
 	if same := l.found.Inode == inode; same && l.found.Phase == phaseDamaged {
 		condemned = reasonDamaged
 	} else if same && l.found.Phase == phaseOpening && l.found.Boot == l.mu.record.Boot {
@@ -204,15 +267,21 @@ func (l *lockFile) condemn(inode uint64) {
 	}
 }
 
-// release marks the file as closed, unless it is known to be damaged, and gives
-// up the lock. An Open that ends with an error is no crash.
+// release takes the owner's name off the record and gives up the lock. The file
+// is marked as closed, for an Open that ends with an error is no crash, unless
+// it is known to be damaged. What was found is left as it was by an Open that
+// did not get as far as the file.
 func (l *lockFile) release() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.mu.record.Phase != phaseDamaged {
-		l.mu.record.Strikes = 0
-		l.markLocked(phaseClosed)
+	switch {
+	case !l.mu.begun:
+		l.mu.record = l.found
+	case l.mu.record.Phase != phaseDamaged:
+		l.mu.record.Strikes, l.mu.record.Phase = 0, phaseClosed
 	}
+	l.mu.record.Owner = Owner{}
+	l.writeLocked()
 	return errors.Join(unlock(l.file), l.file.Close())
 }
 

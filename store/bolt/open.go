@@ -26,7 +26,13 @@ import (
 //
 // An error means that nothing was changed: a path that is not a regular file,
 // a directory that cannot be written, no space for an empty file, a lock that
-// is held (*LockedError), or options that make no sense (ErrInvalidOptions).
+// is held (*LockedError), options that make no sense (ErrInvalidOptions), or, in
+// a directory that everybody can write to, a file that another user has put there.
+//
+// Others lose their access to the file and to what is next to it (lock file,
+// files moved aside, backups); a log line says so. Links are not followed. A
+// directory that others can write to, and a file system that is not local, are
+// warned about.
 //
 // Open reads the branch pages of the file, about a hundredth of it, to verify
 // its structure. It does not read the records.
@@ -42,6 +48,7 @@ func Open(path string, o Options) (*DB, error) {
 	if err := os.MkdirAll(filepath.Dir(path), dirMode); err != nil {
 		return nil, fmt.Errorf("create the directory of the cache file: %w", err)
 	}
+	db.warnAboutPlace()
 	if err := db.own(); err != nil {
 		if errors.Is(err, store.ErrLocked) && o.OnLocked == MemoryOnly {
 			return db.inMemory(err), nil
@@ -85,6 +92,7 @@ func (db *DB) own() error {
 		return err
 	}
 	db.lock = lock
+	db.makePrivate()
 	f, err := db.openUsable()
 	if err != nil {
 		return errors.Join(err, lock.release())

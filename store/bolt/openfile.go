@@ -34,7 +34,7 @@ func (db *DB) openOrCreate() (*openFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	file, err := os.OpenFile(db.path, os.O_RDWR, fileMode)
+	file, err := openRegular(db.path, os.O_RDWR)
 	if err != nil {
 		return nil, fmt.Errorf("open cache file: %w", err)
 	}
@@ -56,6 +56,9 @@ func (db *DB) openLocked(file *os.File) (*openFile, error) {
 		return &LockedError{Path: db.path, Owner: db.otherOwner()}
 	})
 	f := &openFile{file: file}
+	if err == nil && !isAt(file, db.path) {
+		err = errMoved
+	}
 	if err == nil {
 		f.inode, err = inodeOf(file)
 	}
@@ -77,23 +80,15 @@ func (db *DB) otherOwner() Owner {
 	if db.lock != nil {
 		return Owner{}
 	}
-	return readOwner(db.path).Owner
+	return ownerOf(db.path)
 }
 
-// begin marks that opening begins, and tightens the mode of a file that others
-// could read.
+// begin marks that opening begins.
 func (db *DB) begin(f *openFile) error {
 	if condemned := db.lock.begin(f.inode); condemned != "" {
 		return &condemnedError{condemned}
 	}
-	info, err := f.file.Stat()
-	if err == nil && info.Mode().Perm()&^fileMode != 0 {
-		err = f.file.Chmod(fileMode)
-	}
-	if err != nil {
-		db.log.Error(err, "Cannot make the cache file private", "path", db.path)
-	}
-	return nil
+	return refusePlanted(f.file)
 }
 
 func (db *DB) verifyStructure(f *openFile) error {

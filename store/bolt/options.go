@@ -19,7 +19,10 @@ const (
 	// one volume needs, where the new process starts while the old one stops.
 	Wait
 	// MemoryOnly returns a working store that keeps everything in memory and
-	// nothing on disk; DB.Persistent is false.
+	// nothing on disk; DB.Persistent is false, Durability has an error wrapping
+	// store.ErrLocked, and Open logs who holds the file. It stays so until the
+	// process opens the file again, also when the holder goes away: what a running
+	// cache has in memory cannot be laid over what the other process has written.
 	MemoryOnly
 )
 
@@ -42,7 +45,8 @@ const (
 //
 // Files are always created with mode 0600, in a directory that is created with
 // mode 0700 if it does not exist, because they hold what the API server
-// authorised the process to read.
+// authorised the process to read. No option changes that; Open says what it does
+// about files that are there.
 type Options struct {
 	// FlushInterval is the longest time that an applied change waits for a
 	// commit on a healthy disk; DefaultFlushInterval if zero.
@@ -83,6 +87,8 @@ type Options struct {
 	beforeCommit, afterCommit func() error
 	// scrubChunk is how many bytes the scrub reads at a time.
 	scrubChunk int
+	// fileSystem, if set by a test, stands in for fileSystemOf.
+	fileSystem func(dir string) (string, error)
 }
 
 // withDefaults returns o with every zero field set, or an error that wraps
@@ -116,6 +122,9 @@ func (o Options) withDefaults() (Options, error) {
 	setDefault(&o.LockTimeout, DefaultLockTimeout)
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
+	}
+	if o.fileSystem == nil {
+		o.fileSystem = fileSystemOf
 	}
 	if o.Logger == nil {
 		logger := klog.Background()

@@ -2,7 +2,6 @@ package bolt_test
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -32,7 +31,7 @@ import (
 const childVariable = "WARMCACHE_BOLT_TEST_CHILD"
 
 var children = map[string]func(path string) error{
-	"hold":      childHold,
+	"session":   childSession,
 	"churn":     childChurn,
 	"file-size": childFileSize,
 	"memory":    childMemory,
@@ -54,13 +53,19 @@ func TestMain(m *testing.M) {
 type child struct {
 	t      *testing.T
 	cmd    *exec.Cmd
-	stdin  io.Closer
+	stdin  io.WriteCloser
 	stdout *bufio.Scanner
 }
 
 func startChild(t *testing.T, what, path string) *child {
 	t.Helper()
-	c := &child{t: t, cmd: exec.Command(os.Args[0], path)}
+	return startCommand(t, what, exec.Command(os.Args[0], path))
+}
+
+// startCommand starts a command that runs the test binary.
+func startCommand(t *testing.T, what string, cmd *exec.Cmd) *child {
+	t.Helper()
+	c := &child{t: t, cmd: cmd}
 	c.cmd.Env = append(os.Environ(), childVariable+"="+what)
 	c.cmd.Stderr = os.Stderr
 	stdin, err := c.cmd.StdinPipe()
@@ -83,6 +88,14 @@ func startChild(t *testing.T, what, path string) *child {
 func (c *child) line() string {
 	c.stdout.Scan()
 	return c.stdout.Text()
+}
+
+// tell writes a line that the child reads.
+func (c *child) tell(format string, args ...any) {
+	c.t.Helper()
+	if _, err := fmt.Fprintf(c.stdin, format+"\n", args...); err != nil {
+		c.t.Fatal(err)
+	}
 }
 
 func (c *child) expect(want string) {
@@ -108,124 +121,6 @@ func (c *child) finish() {
 	if err := errors.Join(err, c.cmd.Wait()); err != nil {
 		c.t.Errorf("child: %v", err)
 	}
-}
-
-func waitForStdin() { _, _ = io.Copy(io.Discard, os.Stdin) }
-
-// childHold has the file open until its standard input ends.
-func childHold(path string) error {
-	db, err := bolt.Open(path, bolt.Options{})
-	if err != nil {
-		return err
-	}
-	fmt.Println("open")
-	waitForStdin()
-	return db.Close()
-}
-
-func TestOpen_Locked_Fail(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "cache.db")
-	holder := startChild(t, "hold", path)
-	holder.expect("open")
-	_, err := bolt.Open(path, bolt.Options{LockTimeout: time.Millisecond})
-	checkLockedBy(t, err, holder.cmd.Process.Pid)
-	_, err = bolt.OpenReadOnly(path, bolt.Options{LockTimeout: time.Millisecond})
-	checkLockedBy(t, err, holder.cmd.Process.Pid)
-	holder.kill()
-	// A lock ends with its process, and a kill leaves no strike.
-	if db := bolttest.Open(t, path, bolt.Options{}); db.Quarantined() != "" {
-		t.Errorf("quarantined after a kill: %s", db.Quarantined())
-	}
-}
-
-func checkLockedBy(t *testing.T, err error, pid int) {
-	t.Helper()
-	var locked *bolt.LockedError
-	if !errors.As(err, &locked) || !errors.Is(err, store.ErrLocked) {
-		t.Fatalf("got %v, want a LockedError", err)
-	}
-	host, hostErr := os.Hostname()
-	if locked.Owner.PID != pid || locked.Owner.Host != host || hostErr != nil {
-		t.Errorf("owner: got %+v, want pid %d on %s", locked.Owner, pid, host)
-	}
-	if !strings.Contains(err.Error(), fmt.Sprint("pid ", pid)) || strings.Contains(err.Error(), "\n") {
-		t.Errorf("the message does not name the owner in one line: %q", err)
-	}
-}
-
-func TestOpen_Locked_Wait(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "cache.db")
-	holder := startChild(t, "hold", path)
-	holder.expect("open")
-	log := &notifyingBuffer{written: make(chan struct{}, 1)}
-	type result struct {
-		db  *bolt.DB
-		err error
-	}
-	opened := make(chan result)
-	go func() {
-		db, err := bolt.Open(path, bolt.Options{OnLocked: bolt.Wait, Logger: logTo(log)})
-		opened <- result{db, err}
-	}()
-	// It says once for whom it waits.
-	<-log.written
-	holder.finish()
-	r := <-opened
-	if got := log.String(); strings.Count(got, fmt.Sprint("pid ", holder.cmd.Process.Pid)) != 1 {
-		t.Errorf("logged:\n%s", got)
-	}
-	if r.err != nil {
-		t.Fatalf("the lock was not handed over: %v", r.err)
-	}
-	if err := r.db.Close(); err != nil {
-		t.Error(err)
-	}
-}
-
-// notifyingBuffer is a buffer that says when something was written.
-type notifyingBuffer struct {
-	bytes.Buffer
-	written chan struct{}
-}
-
-func (b *notifyingBuffer) Write(p []byte) (int, error) {
-	n, err := b.Buffer.Write(p)
-	select {
-	case b.written <- struct{}{}:
-	default:
-	}
-	return n, err
-}
-
-func TestOpen_Locked_MemoryOnly(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "cache.db")
-	holder := startChild(t, "hold", path)
-	holder.expect("open")
-	db, err := bolt.Open(path, bolt.Options{OnLocked: bolt.MemoryOnly, LockTimeout: time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if db.Persistent() {
-		t.Error("the store says that it is persistent")
-	}
-	c := collection(t, db)
-	apply(t, c, storetest.Put("a", "1"))
-	if err := c.Flush(t.Context()); err != nil {
-		t.Error(err)
-	}
-	if d := c.Durability(); !errors.Is(d.Err, store.ErrLocked) || d.RV != "" {
-		t.Errorf("durability: %+v", d)
-	}
-	if got := storetest.Dump(t, c).Objects; len(got) != 1 {
-		t.Errorf("objects: %v", got)
-	}
-	if infos, err := db.Informers(); err != nil || len(infos) != 1 {
-		t.Errorf("Informers: %v, %v", infos, err)
-	}
-	if err := errors.Join(db.Close(), db.Close()); err != nil {
-		t.Error(err)
-	}
-	holder.finish()
 }
 
 // churnKeys is how many objects childChurn writes.

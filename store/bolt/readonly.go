@@ -1,6 +1,7 @@
 package bolt
 
 import (
+	"errors"
 	"fmt"
 	"os"
 )
@@ -28,15 +29,26 @@ func OpenReadOnly(path string, o Options) (*DB, error) {
 	db.readOnly = true
 	// There is no committer to stop.
 	close(db.stopped)
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("open cache file: %w", err)
-	}
-	f, err := db.openLocked(file)
+	f, err := db.openForReading()
 	if err != nil {
 		return nil, err
 	}
 	db.mu.generation = newGeneration(f)
 	db.measure(f)
 	return db, nil
+}
+
+// openForReading opens the file. Its owner may move it aside while we wait for
+// its lock: then it begins anew with the one that is there.
+func (db *DB) openForReading() (*openFile, error) {
+	for {
+		file, err := openRegular(db.path, os.O_RDONLY)
+		if err != nil {
+			return nil, fmt.Errorf("open cache file: %w", err)
+		}
+		f, err := db.openLocked(file)
+		if !errors.Is(err, errMoved) {
+			return f, err
+		}
+	}
 }

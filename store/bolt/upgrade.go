@@ -44,7 +44,7 @@ func (f upgradeFile) Version() (version int, err error) {
 }
 
 func (f upgradeFile) Backup(version int) error {
-	name := fmt.Sprintf("%s.backup-v%d", f.path, version)
+	name := fmt.Sprint(f.path, backupInfix, version)
 	temporary, err := os.CreateTemp(filepath.Dir(f.path), filepath.Base(f.path)+createInfix)
 	if err != nil {
 		return err
