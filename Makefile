@@ -10,7 +10,7 @@ TOOL := go tool -modfile=$(CURDIR)/tools/go.mod
 MODULES := $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path './e2e/*' -not -path './tools/*' | sort))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint vet unit race examples fuzz e2e powercut fmt
+.PHONY: help demo test lint vet unit race examples fuzz powercut iofault e2e fmt
 
 help: ## List the targets
 	@sed -n 's/^\([a-z0-9]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -40,6 +40,10 @@ ifeq ($(shell go env CGO_ENABLED),1)
 else
 	@echo "go test -race: left out, it needs cgo and a C compiler"
 endif
+
+# Takes strace, and root for small file systems.
+iofault: ## Let the disk fail under running informers (ARGS="-faults 500 -seed 1")
+	WARMCACHE_REQUIRE_FAULTS=1 go test -count=1 -timeout 30m -run '^TestDisk|FullDisk' -v ./internal/crashtest $(if $(ARGS),-args $(ARGS))
 
 examples: ## Run what the documentation shows
 	go test -run '^Example' ./...

@@ -63,7 +63,8 @@
 //	store/bolt    the bbolt engine
 //	store/storetest  the conformance suite of engines and a model engine
 //	migrations    versions of the file format
+//	metrics       Prometheus collector of a store and its informers
 //
 // docs/design.md explains why things are as they are, docs/format.md what is in
-// the file.
+// the file, docs/operations.md what to watch in production.
 package warmcache

@@ -7,7 +7,7 @@ replace github.com/warmcache/warmcache => ../
 require (
 	github.com/google/go-cmp v0.7.0
 	github.com/prometheus/client_model v0.6.2
-	github.com/prometheus/common v0.70.0
+	github.com/prometheus/common v0.70.1
 	github.com/warmcache/warmcache v0.0.0-00010101000000-000000000000
 	go.uber.org/goleak v1.3.0
 	k8s.io/api v0.37.2

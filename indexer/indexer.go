@@ -49,10 +49,13 @@ type Indexer struct {
 	version atomic.Pointer[string]
 	// indexErrors counts failed calls of index functions.
 	indexErrors atomic.Int64
+	// writing is what Durability needs to know of what write guards: it must not
+	// wait for a collection that waits for its disk. Nil without a collection.
+	writing atomic.Pointer[writing]
 
 	// write serialises everything that changes objects or the collection. It is
-	// held while the collection is written but never while its disk is: Apply of
-	// a collection only waits for memory.
+	// held while a batch is handed to the collection, which may wait for its disk
+	// when too much waits already.
 	write struct {
 		sync.Mutex
 		indices map[string]*index
@@ -164,16 +167,32 @@ func (x *Indexer) IndexErrors() int64 { return x.indexErrors.Load() }
 
 // Durability says what has reached the disk, and whether there is a collection
 // at all that is being written.
+//
+// After Detach it is what Detach has left. It waits for no disk.
 func (x *Indexer) Durability() (d store.Durability, persistent bool) {
-	x.write.Lock()
-	collection, suspended := x.write.collection, x.write.suspended
-	x.write.Unlock()
-	if collection == nil {
+	w := x.writing.Load()
+	switch {
+	case w == nil:
 		return store.Durability{}, false
+	case w.collection == nil:
+		return w.last, false
 	}
-	d = collection.Durability()
+	d = w.collection.Durability()
 	if d.Err == nil {
-		d.Err = suspended
+		d.Err = w.suspended
 	}
-	return d, suspended == nil
+	return d, w.suspended == nil
+}
+
+// writing says whether changes are written.
+type writing struct {
+	// collection is nil once it was released; last is its end.
+	collection store.Collection
+	suspended  error
+	last       store.Durability
+}
+
+// publishLocked is to be called when the collection or suspended changes.
+func (x *Indexer) publishLocked() {
+	x.writing.Store(&writing{collection: x.write.collection, suspended: x.write.suspended})
 }

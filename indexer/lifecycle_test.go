@@ -3,6 +3,7 @@ package indexer
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 
 	"k8s.io/client-go/tools/cache"
@@ -115,5 +116,33 @@ func TestIndexer_Detach_ReportsWhatWasNotFlushed(t *testing.T) {
 		if err := p.Detach(); !errors.Is(err, tc.want) || (err == nil) != (tc.want == nil) {
 			t.Errorf("Detach returned %v, want %v", err, tc.want)
 		}
+	}
+}
+
+// TestIndexer_Durability_DoesNotWaitForTheDisk asks while a change waits for one.
+func TestIndexer_Durability_DoesNotWaitForTheDisk(t *testing.T) {
+	entered, release := make(chan struct{}), make(chan struct{})
+	s := &spy{}
+	p := start(t, storetest.NewMemory(), startOptions{wrap: s.around})
+	p.list("1", pod("a", "1", "x"))
+	s.onApply = func(store.Batch) error {
+		close(entered)
+		<-release
+		return nil
+	}
+	var changing sync.WaitGroup
+	changing.Go(func() { p.apply(Update{RV: "2", Changes: []Change{put(pod("b", "2", "x"))}}) })
+	<-entered
+	if d, persistent := p.Durability(); !persistent || d.RV != "1" {
+		t.Errorf("got %+v, %t", d, persistent)
+	}
+	close(release)
+	changing.Wait()
+	s.onApply = nil
+	if err := p.Detach(); err != nil {
+		t.Fatal(err)
+	}
+	if d, persistent := p.Durability(); persistent || d.RV != "2" {
+		t.Errorf("after Detach: %+v, %t", d, persistent)
 	}
 }

@@ -68,6 +68,7 @@ func (x *Indexer) Attach(collection store.Collection, codec Codec, fingerprint s
 	x.write.Lock()
 	defer x.write.Unlock()
 	x.write.collection, x.write.codec, x.write.fingerprint = collection, codec, fingerprint
+	x.publishLocked()
 	x.write.header = x.emptyHeaderLocked()
 	var stored store.Header
 	var totals store.Totals
@@ -182,6 +183,7 @@ func (x *Indexer) persistLocked(batch store.Batch) error {
 // file has missed cannot be told from changes it has.
 func (x *Indexer) suspendLocked(cause error) {
 	x.write.suspended = cause
+	x.publishLocked()
 	const msg = "Changes are no longer written to disk; going on from memory"
 	identity := x.write.collection.Identity()
 	if errors.Is(cause, store.ErrClosed) {
@@ -234,7 +236,13 @@ func (x *Indexer) Detach() error {
 	if collection == nil {
 		return nil
 	}
-	if err := collection.Close(); err != nil && !errors.Is(err, store.ErrClosed) {
+	err := collection.Close()
+	last := collection.Durability()
+	if last.Err == nil {
+		last.Err = err
+	}
+	x.writing.Store(&writing{last: last})
+	if err != nil && !errors.Is(err, store.ErrClosed) {
 		return fmt.Errorf("closing the collection of %s: %w", collection.Identity(), err)
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -68,10 +69,11 @@ type sharedIndexInformer struct {
 		unversioned bool
 		// replayed is set once handlers have been given the initial state.
 		replayed bool
-		// confirmed is set once the state is proven to be current.
-		confirmed bool
-		departed  departedTracker
+		departed departedTracker
 	}
+
+	// confirmed is set once the state is proven to be current.
+	confirmed atomic.Bool
 }
 
 // New returns an informer that lists and watches with lw. The example, an object

@@ -269,7 +269,9 @@ func versionOf(obj any) string {
 //     follows;
 //   - nobody sees HasSynced before all of that is queued.
 func (i *sharedIndexInformer) caughtUp(ctx context.Context, mark fifo.CaughtUp) {
-	i.delivery.confirmed = i.delivery.confirmed || mark.Confirmed
+	if mark.Confirmed {
+		i.confirmed.Store(true)
+	}
 	if i.delivery.replayed {
 		return
 	}

@@ -64,9 +64,7 @@ func (i *sharedIndexInformer) status() Status {
 	}
 	s.Durability, s.Persistent = i.indexer.Durability()
 	s.PersistedRV = s.Durability.RV
-	i.delivery.Lock()
-	s.Confirmed = i.delivery.confirmed
-	i.delivery.Unlock()
+	s.Confirmed = i.confirmed.Load()
 	i.lifecycle.Lock()
 	r := i.lifecycle.reflector
 	s.Contact = i.lifecycle.storedContact

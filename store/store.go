@@ -79,7 +79,8 @@ type Collection interface {
 	// context ends, or a commit fails, and returns that commit's error.
 	Flush(ctx context.Context) error
 
-	// Durability says what has reached the disk.
+	// Durability says what has reached the disk, also after Close. It does not wait
+	// for the disk.
 	Durability() Durability
 
 	// Lost returns a channel that is closed when what the collection holds is

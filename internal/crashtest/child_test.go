@@ -45,6 +45,9 @@ type life struct {
 	// Late registers handlers after the informers have synced, as after winning
 	// a leader election.
 	Late bool
+	// Hold makes it wait for commandBegin between opening the file and starting
+	// informers.
+	Hold bool
 	// IndexVersion and TransformVersion are those of the program.
 	IndexVersion, TransformVersion string
 }
@@ -71,11 +74,16 @@ const (
 	wordObject  = "object"  // spec, transform, version: part of a dump
 	wordIndexed = "indexed" // spec, value, key: part of a dump
 	wordDumped  = "dumped"
+	wordDisk    = "disk"    // spec, bytes pending, version in the file, error
+	wordDisks   = "disks"   // the end of one wordDisk per spec
+	wordUnsaved = "unsaved" // error of closing the file
 	wordStopped = "stopped"
 	wordFailed  = "failed" // error
 
-	commandDump = "dump"
-	commandStop = "stop"
+	commandBegin = "begin"
+	commandDump  = "dump"
+	commandDisk  = "disk"
+	commandStop  = "stop"
 )
 
 // reporter writes lines to the parent.
@@ -167,7 +175,7 @@ func (p *program) run(ctx context.Context, commands <-chan string) error {
 	p.out.line(wordOpen, db.Quarantined())
 	err = p.build(clientset, db)
 	var watching sync.WaitGroup
-	if err == nil {
+	if err == nil && p.begin(ctx, commands) {
 		for _, f := range p.factories {
 			f.StartWithContext(ctx)
 		}
@@ -181,7 +189,23 @@ func (p *program) run(ctx context.Context, commands <-chan string) error {
 		f.Shutdown()
 	}
 	watching.Wait()
-	return errors.Join(err, db.Close())
+	if unsaved := db.Close(); unsaved != nil {
+		p.out.line(wordUnsaved, fmt.Sprintf("%q", unsaved))
+	}
+	return err
+}
+
+// begin waits until the informers may start, or returns false at the end.
+func (p *program) begin(ctx context.Context, commands <-chan string) bool {
+	if !p.Hold {
+		return true
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case command := <-commands:
+		return command == commandBegin
+	}
 }
 
 // build makes the informers, one factory for each selection.
@@ -284,8 +308,11 @@ func (p *program) obey(ctx context.Context, commands <-chan string) {
 		case <-ctx.Done():
 			return
 		case command := <-commands:
-			if command == commandDump && p.confirmed(ctx) {
+			switch {
+			case command == commandDump && p.confirmed(ctx):
 				p.out.write(p.dump())
+			case command == commandDisk:
+				p.out.write(p.disk())
 			}
 		}
 	}
@@ -327,6 +354,22 @@ func (p *program) dump() []byte {
 		}
 	}
 	writeLine(&b, wordDumped)
+	return b.Bytes()
+}
+
+// disk is what the informers say about the disk.
+func (p *program) disk() []byte {
+	var b bytes.Buffer
+	for _, s := range specs {
+		status, _ := informer.StatusOf(p.informers[s.name])
+		d := status.Durability
+		failure := ""
+		if d.Err != nil {
+			failure = fmt.Sprintf("%q", d.Err)
+		}
+		writeLine(&b, wordDisk, s.name, d.Pending, status.PersistedRV, failure)
+	}
+	writeLine(&b, wordDisks)
 	return b.Bytes()
 }
 

@@ -18,9 +18,15 @@ import (
 // smallDisk is a file system of a megabyte.
 func smallDisk(t *testing.T) string {
 	t.Helper()
+	return mount(t, "size=1m")
+}
+
+// mount mounts a file system in memory.
+func mount(t *testing.T, options string) string {
+	t.Helper()
 	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
-		t.Skipf("a small file system cannot be mounted, which takes root and the permission to: %v", err)
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, options); err != nil {
+		lacking(t, "a small file system cannot be mounted, which takes root and the permission to", err)
 	}
 	t.Cleanup(func() {
 		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {

@@ -37,4 +37,29 @@
 // object that handlers were told about but that no commit has reached can be
 // forgotten if the server has forgotten it too (a list instead of a resume), and
 // a delete whose delivery was interrupted three times is given up.
+//
+// # Disks that fail
+//
+// TestDiskFault uses the same child, and makes the disk fail instead of the
+// server: strace attaches to the child and lets system calls on the cache file
+// fail, until it is taken away, which heals the disk. The log of strace says which
+// stage of a commit was hit: the growth of the file, its data, their sync, the
+// meta page, or its sync, after which a commit that failed is visible. Faults last
+// or hit once, during the first list, during changes, while the process stops,
+// and while a damaged file is moved aside. In each case:
+//
+//   - The indexers and handlers go on, equal to the server.
+//   - The status of every informer has the error, and what waits, while no commit
+//     succeeds.
+//   - The disk heals, and all of it gets into the file; or the process stops, and
+//     Close says what is lost; or it is killed, and the file is at the version
+//     that the status said.
+//   - The file is checked as above, and the next process resumes from it without
+//     a list, so that nothing is excused.
+//
+// TestDiskOpen is about Open on such a disk, TestDiskFull about how much a full one
+// costs: memory, which is bounded by what exists and not by what happens, and
+// attempts, which are few. Both use small file systems in memory where they can.
+// They take root, and strace, or are skipped; with WARMCACHE_REQUIRE_FAULTS=1 they
+// fail instead.
 package crashtest

@@ -19,11 +19,13 @@ var children = map[string]func(argument string) error{
 	"informers": runInformers,
 	"hold":      holdFile,
 	"open":      openUnprivileged,
+	"open-once": openOnce,
 }
 
 var (
-	killsFlag = flag.Int("kills", 0, "how often TestKill kills its child; 200 by default, 40 with -short")
-	seedFlag  = flag.Uint64("seed", 0, "seed of the decisions of TestKill; random by default")
+	killsFlag  = flag.Int("kills", 0, "how often TestKill kills its child; 200 by default, 40 with -short")
+	faultsFlag = flag.Int("faults", 0, "how often TestDiskFault_ChurnAndClose lets the disk fail; 28 by default, 10 with -short")
+	seedFlag   = flag.Uint64("seed", 0, "seed of the decisions of TestKill and TestDiskFault; random by default")
 )
 
 // patience is how long a test waits for what has to happen.

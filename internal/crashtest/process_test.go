@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -45,10 +47,24 @@ type process struct {
 		lists map[string]string
 		dump  contents
 		// dumps counts those that are complete.
-		dumps   int
+		dumps int
+		// disks is what the informers have said about the disk, and asked how
+		// often all of them have.
+		disks map[string]diskStatus
+		asked int
+		// unsaved is why closing the file failed. mayFail says that it may.
+		unsaved string
+		mayFail bool
 		stopped bool
 		failure string
 	}
+}
+
+// diskStatus is what an informer says about the disk.
+type diskStatus struct {
+	pending int64
+	rv      uint64
+	failure string
 }
 
 // contents are those of all indexers, by spec.
@@ -87,6 +103,7 @@ func startProcess(t testing.TB, l *ledger, life life, before func(*process), env
 		p.startRV = l.world.revision()
 	}
 	p.mu.lists, p.mu.listed, p.mu.dump = map[string]string{}, map[string]bool{}, newContents()
+	p.mu.disks = map[string]diskStatus{}
 	p.cmd = childCommand("informers", string(argument))
 	p.cmd.Env = append(p.cmd.Env, environment...)
 	p.cmd.Stderr = &p.stderr
@@ -150,7 +167,7 @@ func (p *process) requested(lists []string) {
 // words are what the child may say, with the number of fields.
 var words = map[string]int{
 	wordOpen: 1, wordAdd: 3, wordUpdate: 3, wordDelete: 3, wordSynced: 2, wordObject: 3, wordIndexed: 3,
-	wordDumped: 0, wordStopped: 0, wordFailed: 1,
+	wordDumped: 0, wordDisk: 4, wordDisks: 0, wordUnsaved: 1, wordStopped: 0, wordFailed: 1,
 }
 
 func (p *process) take(line []string) error {
@@ -199,11 +216,25 @@ func (p *process) note(word string, fields []string, v version) {
 		p.mu.dump.indexed[fields[0]][fields[1]+" "+fields[2]] = true
 	case wordDumped:
 		p.mu.dumps++
+	case wordDisk:
+		p.mu.disks[fields[0]] = parseDiskStatus(fields[1:])
+	case wordDisks:
+		p.mu.asked++
+	case wordUnsaved:
+		p.mu.unsaved = fields[0]
 	case wordStopped:
 		p.mu.stopped = true
 	case wordFailed:
 		p.mu.failure = fields[0]
 	}
+}
+
+// parseDiskStatus reads numbers; what is none is 0, which tests do not expect.
+func parseDiskStatus(fields []string) (s diskStatus) {
+	s.pending, _ = strconv.ParseInt(fields[0], 10, 64)
+	s.rv, _ = strconv.ParseUint(fields[1], 10, 64)
+	s.failure = fields[2]
+	return s
 }
 
 // await waits until the condition holds, with mu held, or the child has ended;
@@ -258,6 +289,21 @@ func (p *process) contents() contents {
 	return p.mu.dump
 }
 
+// disks asks what the informers say about the disk, by spec.
+func (p *process) disks() map[string]diskStatus {
+	p.t.Helper()
+	p.mu.Lock()
+	want := p.mu.asked + 1
+	p.mu.Unlock()
+	p.command(commandDisk)
+	if !p.await("the state of the disk", func() bool { return p.mu.asked == want }) {
+		p.t.Fatalf("the child ended by itself:\n%s", p.tail())
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.mu.disks)
+}
+
 // kill sends SIGKILL and waits for the end. It may be called again.
 func (p *process) kill() {
 	if p.cmd.ProcessState != nil {
@@ -285,6 +331,9 @@ func (p *process) finish() {
 func (p *process) checkFailure() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.mu.unsaved != "" && !p.mu.mayFail {
+		p.t.Errorf("closing the file: %s", p.mu.unsaved)
+	}
 	if p.mu.failure != "" || strings.Contains(p.stderr.String(), "panic") {
 		p.t.Errorf("child failed: %s\n%s", p.mu.failure, p.tail())
 	}

@@ -35,7 +35,7 @@ var layers = []layer{
 	{"reflector", []string{"store"}, "the state machine knows versions, not how objects are stored"},
 	{"informer", []string{"store", "codec", "indexer", "fifo", "reflector"}, "an informer works on any engine"},
 	{"factory", []string{"store", "codec", "informer"}, "the user brings the engine"},
-	{"metrics", []string{"store", "informer"}, "an optional reader of what the library reports"},
+	{"metrics", []string{"store", "informer", "reflector"}, "an optional reader of what the library reports; the phases are the reflector's"},
 	{"internal/hygiene", nil, "it reads sources, it does not link them"},
 	{"internal/apitest/...", []string{"internal/apitest/..."}, "a double that shares code with the library would share its mistakes"},
 	{"internal/...", nil, "shared helpers are leaves, so that every package may use them"},

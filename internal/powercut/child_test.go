@@ -112,6 +112,7 @@ func (r *runner) open() (err error) {
 		o.FlushInterval = time.Millisecond
 	}
 	r.collections = map[store.Identity]store.Collection{}
+	//hygiene:allow bolt.Open: it is recorded; the states on the disk are checked
 	r.db, err = bolt.Open(r.path, o)
 	return err
 }

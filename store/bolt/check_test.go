@@ -31,7 +31,8 @@ func TestCheck_CleanMeansUnchanged(t *testing.T) {
 	}
 	for range rounds {
 		damaged := bytes.Clone(file)
-		at, what := random.IntN(len(file)), ""
+		at := random.IntN(len(file))
+		var what string
 		switch random.IntN(6) {
 		case 0:
 			damaged = damaged[:at]
@@ -281,6 +282,43 @@ func TestCheck_Locked(t *testing.T) {
 	}
 	if _, err := bolt.Check(t.Context(), path+"x", bolt.CheckOptions{}); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("of no file: %v", err)
+	}
+}
+
+// TestIndexTotals_CommittedTwice commits index changes again after a commit that
+// reached the disk and failed: bolttest finds totals that counted them twice.
+func TestIndexTotals_CommittedTwice(t *testing.T) {
+	failing := true
+	db := open(t, bolt.FailAfterCommits(bolt.Options{FlushInterval: time.Hour}, func() error {
+		if failing {
+			return errors.New("failed after the fact")
+		}
+		return nil
+	}))
+	c := collection(t, db)
+	index := func(remove, add string) store.IndexChange {
+		return store.IndexChange{Name: "node", Remove: []string{remove}, Add: []string{add}}
+	}
+	for _, b := range []store.Batch{
+		{Ops: []store.Op{storetest.Put("a", "1", index("", "x")), storetest.Put("b", "1", index("", "x"))}},
+		{Ops: []store.Op{storetest.Put("a", "2", index("x", "y")), {Key: "b", Index: []store.IndexChange{index("x", "z")}}, storetest.Put("b", "2")}},
+		{DropIndices: []string{"node"}, Index: []store.IndexOp{{Key: "a", Changes: []store.IndexChange{index("y", "w")}}}},
+		{Clear: true, Ops: []store.Op{storetest.Put("a", "3", index("", "v"))}, Header: &store.Header{Indices: map[string]string{"node": "1"}}},
+	} {
+		if err := c.Apply(b); err != nil {
+			t.Fatal(err)
+		}
+		failing = true
+		if err := c.Flush(t.Context()); err == nil {
+			t.Fatal("the commit did not fail")
+		}
+		failing = false
+		if err := c.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if report, err := db.Check(t.Context(), bolt.CheckOptions{Found: func(p bolt.Problem) bool { t.Error(p); return true }}); err != nil {
+			t.Errorf("%+v, %v", report, err)
+		}
 	}
 }
 

@@ -547,11 +547,11 @@ func TestCheck_OtherFiles(t *testing.T) {
 // that what they say is believed.
 func FuzzCheck(f *testing.F) {
 	file := checkSample(f)
-	f.Add(file[:4*pageSize], uint32(0), uint64(0), false)
-	f.Add(file[4*pageSize:8*pageSize], uint32(8), uint64(1<<60), true)
-	f.Fuzz(func(t *testing.T, start []byte, at uint32, value uint64, sums bool) {
+	f.Add(file[2*pageSize:2*pageSize+64], uint32(2*pageSize), uint32(0), uint64(0), false)
+	f.Add(file[4*pageSize:4*pageSize+64], uint32(4*pageSize), uint32(8), uint64(1<<60), true)
+	f.Fuzz(func(t *testing.T, part []byte, to, at uint32, value uint64, sums bool) {
 		damaged := bytes.Clone(file)
-		copy(damaged[2*pageSize:], start)
+		copy(damaged[int(to)%len(damaged):], part)
 		order.PutUint64(damaged[int(at)%(len(damaged)-8):], value)
 		if sums {
 			for i := range 2 {

@@ -122,6 +122,9 @@ func (c *collection) apply(b *store.Batch, closed *atomic.Bool) error {
 	if dropped := next.trimDeparted(c.db.options.DepartedBytes); dropped > 0 {
 		c.logDropped(dropped)
 	}
+	if err := c.prune(next); err != nil {
+		return err
+	}
 	c.mu.Lock()
 	c.mu.pending = next
 	c.mu.applied++
@@ -146,8 +149,7 @@ func (c *collection) change(next *overlay, b *store.Batch) error {
 	return c.view(func(t *tx) error {
 		return t.engine(func() error {
 			// The new overlay in place of the one that it was cloned from.
-			t.layers = t.layers[:0]
-			t.push(t.frozen)
+			t.below()
 			t.layers = append([]*overlay{next}, t.layers...)
 			newApplier(next, c.db.now(), t).apply(b)
 			return nil

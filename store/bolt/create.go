@@ -29,7 +29,7 @@ func create(path string, now time.Time) error {
 	syncParents(filepath.Dir(path))
 	temporary, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+createInfix)
 	if err != nil {
-		return fmt.Errorf("create cache file: %w", err)
+		return fmt.Errorf("create cache file %s: %w", path, err)
 	}
 	name := temporary.Name()
 	err = temporary.Close()
@@ -40,7 +40,7 @@ func create(path string, now time.Time) error {
 		err = os.Rename(name, path)
 	}
 	if err != nil {
-		return fmt.Errorf("create cache file: %w", errors.Join(err, os.Remove(name)))
+		return fmt.Errorf("create cache file %s: %w", path, errors.Join(err, os.Remove(name)))
 	}
 	return syncDir(filepath.Dir(path))
 }

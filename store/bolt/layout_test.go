@@ -41,6 +41,7 @@ func TestEncodings_EveryDamagedByteIsFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	totals := totalsRecord{objects: store.Totals{Count: 1, Bytes: 2, Sum: 3}, departedCount: 4, departedBytes: 5}
+	index := indexTotals{count: 1, sum: 2}
 	key := encodePair("a", "uid")
 	for name, c := range map[string]struct {
 		encoded []byte
@@ -48,6 +49,7 @@ func TestEncodings_EveryDamagedByteIsFound(t *testing.T) {
 	}{
 		"header":   {header, func(b []byte) error { _, err := decodeHeader(b); return err }},
 		"totals":   {totals.encode(), func(b []byte) error { _, err := decodeTotals(b); return err }},
+		"index":    {index.encode(), func(b []byte) error { _, err := decodeIndexTotals(b); return err }},
 		"format":   {encodeFormat(12), func(b []byte) error { _, err := decodeFormat(b); return err }},
 		"departed": {encodeDeparted(key, time.Now(), 1, store.Seal([]byte("x"))), func(b []byte) error { _, err := decodeDeparted(key, b); return err }},
 	} {

@@ -52,6 +52,9 @@ type overlay struct {
 	usage usage
 	// departedBytes is the size of the departed records in it.
 	departedBytes int64
+	// deletions counts entries without a value; pruned is what the last prune
+	// has left of them.
+	deletions, pruned int
 }
 
 // usage is an amount of changes.
@@ -144,6 +147,9 @@ func (o *overlay) set(t *tree, e entry) entry {
 	}
 	o.usage.count++
 	o.usage.bytes += e.size()
+	if e.value == nil {
+		o.deletions++
+	}
 	return old
 }
 
@@ -151,6 +157,9 @@ func (o *overlay) set(t *tree, e entry) entry {
 func (o *overlay) uncharge(e entry) {
 	o.usage.count--
 	o.usage.bytes -= e.size()
+	if e.value == nil {
+		o.deletions--
+	}
 }
 
 func (e entry) size() int64 { return int64(len(e.key)+len(e.value)) + entryOverhead }

@@ -3,6 +3,7 @@ package bolt
 import (
 	"bytes"
 	"fmt"
+	"slices"
 
 	"github.com/warmcache/warmcache/store"
 )
@@ -67,9 +68,10 @@ func parseInline(b *bucket) (*page, error) {
 	return p, nil
 }
 
-// load reads a page of a tree, which whoever refers to it has marked as used.
-func (w *walker) load(id uint64) (*page, error) {
-	p, err := w.header(id, make([]byte, pageSize))
+// load reads a page of a tree, which whoever refers to it has marked as used. It
+// uses the memory of buffer, if that is enough.
+func (w *walker) load(id uint64, buffer []byte) (*page, error) {
+	p, err := w.header(id, slices.Grow(buffer[:0], pageSize)[:pageSize])
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +88,7 @@ func (w *walker) load(id uint64) (*page, error) {
 	if err := w.useOverflow(p); err != nil {
 		return nil, err
 	}
-	p.data = append(p.data, make([]byte, p.overflow*pageSize)...)
+	p.data = slices.Grow(p.data, int(p.overflow*pageSize))[:(p.overflow+1)*pageSize]
 	return p, w.read(p.data[pageSize:], int64((id+1)*pageSize))
 }
 
@@ -96,8 +98,8 @@ func (w *walker) checkOverflow(p *page) error {
 	if p.count == 0 || p.overflow >= uint64(len(w.states))-p.id || at+pageElement > (p.overflow+1)*pageSize {
 		return damaged("page %d with %d elements has %d more pages", p.id, p.count, p.overflow)
 	}
-	e := make([]byte, pageElement)
-	if err := w.read(e, int64(p.id*pageSize+at)); err != nil {
+	e, err := w.lastElement(p, at)
+	if err != nil {
 		return err
 	}
 	pos, key, value := p.layout(e)
@@ -105,6 +107,16 @@ func (w *walker) checkOverflow(p *page) error {
 		return damaged("page %d has %d more pages, its elements have %d bytes", p.id, p.overflow, end)
 	}
 	return nil
+}
+
+// lastElement returns the header of the element at the given offset of p, of which
+// only the first page was read.
+func (w *walker) lastElement(p *page, at uint64) ([]byte, error) {
+	if at+pageElement <= uint64(len(p.data)) {
+		return p.data[at:], nil
+	}
+	e := make([]byte, pageElement)
+	return e, w.read(e, int64(p.id*pageSize+at))
 }
 
 // useOverflow marks the pages after p as used, before they are read.

@@ -1,6 +1,7 @@
 package bolt
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"hash/fnv"
@@ -267,6 +268,8 @@ type treeWalk struct {
 	leaf leafFunc
 	// height is the depth of all leaves, -1 before the first was reached.
 	height int
+	// buffer is the memory of the leaf that is being read.
+	buffer []byte
 }
 
 // child is a page and the bounds of its keys, as its parent says: first, which
@@ -284,9 +287,14 @@ func (t *treeWalk) visit(c child, depth int) error {
 	if t.leaf == nil && depth == t.height {
 		return nil
 	}
-	p, err := t.load(c.id)
+	p, err := t.load(c.id, t.buffer)
 	if err != nil {
 		return t.problem(err)
+	}
+	if p.flags == flagLeaf {
+		t.buffer = p.data
+	} else {
+		p.data = bytes.Clone(p.data)
 	}
 	return t.page(p, c, depth)
 }
@@ -316,7 +324,7 @@ func (t *treeWalk) checkDepth(p *page, depth int) error {
 		return damaged("page %d is of kind %#x at depth %d, leaves are at %d", p.id, p.flags, depth, t.height)
 	case depth >= maxDepth:
 		return damaged("page %d: the tree has no end", p.id)
-	case p.count == 0 && !(leaf && depth == 0):
+	case p.count == 0 && (!leaf || depth > 0):
 		return damaged("page %d is empty", p.id)
 	}
 	return nil

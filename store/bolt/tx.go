@@ -72,6 +72,12 @@ func (t *tx) push(o *overlay) {
 	}
 }
 
+// below makes t see what is below pending.
+func (t *tx) below() {
+	t.layers = t.layers[:0]
+	t.push(t.frozen)
+}
+
 // end releases the transaction however the function of the View ended: by
 // return, by a panic, or by runtime.Goexit. A transaction in which bbolt
 // panicked stays as it is, because its locks are in an unknown state.

@@ -257,14 +257,16 @@ func (c *collection) Flush(context.Context) error {
 }
 
 func (c *collection) Durability() store.Durability {
-	volatile := c.store.engine.options.Volatile
-	s, written, err := c.current()
-	if err != nil || volatile != nil {
-		return store.Durability{Err: errors.Join(err, volatile)}
+	engine := c.store.engine
+	engine.mu.Lock()
+	defer engine.mu.Unlock()
+	content := engine.mu.contents[c.id]
+	if err := errors.Join(c.generation.damage, engine.options.Volatile); err != nil || content == nil {
+		return store.Durability{Err: err}
 	}
-	d := store.Durability{Committed: written}
-	if s.header != nil {
-		d.RV = s.header.RV
+	d := store.Durability{Committed: content.written}
+	if header := content.state.header; header != nil {
+		d.RV = header.RV
 	}
 	return d
 }

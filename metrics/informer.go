@@ -1,0 +1,59 @@
+package metrics
+
+import (
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/warmcache/warmcache/informer"
+	"github.com/warmcache/warmcache/reflector"
+)
+
+var ofInformer = source[informer.Status]{prefix: "warmcache_informer_", labels: []string{"informer"}}
+
+// informerMetrics are the metrics of an informer, all but its phase.
+var informerMetrics = []metric[informer.Status]{
+	ofInformer.gauge("synced", "Whether the informer has synced (HasSynced).",
+		func(s informer.Status) float64 { return truth(s.Synced) }),
+	ofInformer.gauge("confirmed", "Whether the state is proven to be no older than the server's was when the informer started.",
+		func(s informer.Status) float64 { return truth(s.Confirmed) }),
+	ofInformer.gauge("persistent", "Whether changes are being written to the store.",
+		func(s informer.Status) float64 { return truth(s.Persistent) }),
+	ofInformer.gauge("objects", "Objects in the cache.",
+		func(s informer.Status) float64 { return float64(s.Objects) }),
+	ofInformer.counter("lists_total", "Lists of the whole collection.",
+		func(s informer.Status) float64 { return float64(s.Lists) }),
+	ofInformer.counter("watches_total", "Watches that the server accepted.",
+		func(s informer.Status) float64 { return float64(s.Watches) }),
+	ofInformer.gauge("last_contact_timestamp_seconds", "Unix time at which the server last answered, in this process or, before it has, when it last vouched for the stored copy; 0 if it never has.",
+		func(s informer.Status) float64 { return seconds(s.Contact) }),
+	ofInformer.gauge("last_request_failed", "Whether the last request to the server failed.",
+		func(s informer.Status) float64 { return truth(s.Err != nil) }),
+	ofInformer.gauge("pending_bytes", "Size of this informer's changes that wait in memory for a commit.",
+		func(s informer.Status) float64 { return float64(s.Durability.Pending) }),
+	ofInformer.counter("index_errors_total", "Failed calls of index functions.",
+		func(s informer.Status) float64 { return float64(s.IndexErrors) }),
+}
+
+// phases are the values of the label "phase".
+var phases = []reflector.Phase{
+	reflector.PhaseStarting,
+	reflector.PhaseProbing,
+	reflector.PhaseResuming,
+	reflector.PhaseListing,
+	reflector.PhaseWatching,
+	reflector.PhaseStopped,
+}
+
+var phaseDesc = ofInformer.desc("phase", "What the informer does: 1 for the phase that it is in, 0 for the others.", "phase")
+
+// collectPhase reports the phase as a set of states: a series for each phase, of
+// which one is 1. A phase that is missing above is reported while it lasts.
+func collectPhase(current reflector.Phase, out chan<- prometheus.Metric, name string) {
+	for _, phase := range phases {
+		out <- constant(phaseDesc, prometheus.GaugeValue, truth(phase == current), name, string(phase))
+	}
+	if !slices.Contains(phases, current) {
+		out <- constant(phaseDesc, prometheus.GaugeValue, 1, name, string(current))
+	}
+}
