@@ -32,8 +32,8 @@ type campaign struct {
 	// killed has a process killed while it opens the file for the first time, and
 	// another do the workload.
 	killed bool
-	// inject, if not empty, is a fault with the number of the first call that
-	// fails, and after how many more the next one does.
+	// inject, if not empty, is a fault with a verb for the number of the first
+	// call that fails.
 	inject string
 	// runs is how many children with a seed of their own are recorded, share the
 	// part of the states in percent.
@@ -41,14 +41,17 @@ type campaign struct {
 }
 
 var campaigns = []campaign{
-	{name: "create", work: workCreate, runs: 3, share: 15},
+	{name: "create", work: workCreate, runs: 3, share: 7},
 	{name: "churn", work: workChurn, runs: 4, share: 25},
 	{name: "grow", work: workGrow, runs: 1, share: 5},
 	{name: "damage", work: workDamage, runs: 3, share: 15},
 	{name: "damage found while open", work: workReport, runs: 2, share: 10},
-	{name: "killed", work: workKilled, killed: true, runs: 4, share: 5},
-	{name: "failing sync", work: workChurn, inject: "fdatasync:error=EIO:when=%d+%d", runs: 4, share: 15},
-	{name: "failing syncs and writes", work: workChurn, inject: "fsync,fdatasync,pwrite64,ftruncate:error=EIO:when=%d+5%d", runs: 3, share: 10},
+	{name: "killed", work: workKilled, killed: true, runs: 4, share: 8},
+	// A commit syncs twice. After an even number of calls, it is the second sync
+	// of some commit that fails, again and again; after an odd one the first.
+	{name: "failing sync of a meta page", work: workChurn, inject: "fdatasync:error=EIO:when=%d+4", runs: 3, share: 15},
+	{name: "failing sync of data", work: workChurn, inject: "fdatasync:error=EIO:when=%d+5", runs: 2, share: 5},
+	{name: "failing syncs and writes", work: workChurn, inject: "fsync,fdatasync,pwrite64,ftruncate:error=EIO:when=%d+53", runs: 3, share: 10},
 }
 
 // TestPowerCut records what the engine does to the disk, rebuilds what the disk

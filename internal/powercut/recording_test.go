@@ -50,7 +50,7 @@ func record(t *testing.T, c campaign, run int, seed uint64) *recording {
 	}
 	injection := ""
 	if c.inject != "" {
-		injection = fmt.Sprintf(c.inject, 1+seed/2%7, 3+seed/2%5)
+		injection = fmt.Sprintf(c.inject, 1+seed/2%7)
 	}
 	if _, err := trace(r.workload, r.traceFile, injection); err != nil {
 		t.Fatal(err)

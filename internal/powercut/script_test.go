@@ -73,8 +73,10 @@ func (w workload) script() []step {
 	}
 	s.add(step{kind: stepOpen})
 	switch w.Name {
-	case workCreate, workKilled:
+	case workCreate:
 		s.churn(4)
+	case workKilled:
+		s.churn(12)
 	case workGrow:
 		s.churn(5)
 		s.grow()
