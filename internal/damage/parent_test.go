@@ -191,6 +191,7 @@ func (c *campaign) start() *child {
 	child := &child{cmd: exec.Command(os.Args[0], c.dir)}
 	child.cmd.Env = append(os.Environ(), childVariable+"=1", "GOTRACEBACK=all")
 	child.cmd.Stderr = &child.stderr
+	child.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // it may hang, and eat memory
 	stdin, err1 := child.cmd.StdinPipe()
 	stdout, err2 := child.cmd.StdoutPipe()
 	if err1 != nil || err2 != nil {
