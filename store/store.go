@@ -15,6 +15,9 @@
 //   - A View is one consistent snapshot, whatever is applied meanwhile.
 //   - Keys are ordered by their bytes.
 //   - A read that fails is an error, never an absence.
+//   - A file that is found damaged is moved aside, and another begun in its place.
+//     What the collections held is lost then, and they are told: see
+//     Collection.Lost.
 //
 // Engines do not decode records. They rely on one thing only: a record ends in
 // the checksum that Seal appends.
@@ -41,6 +44,9 @@ type Store interface {
 	// ErrNotFound if it does not exist.
 	Forget(id Identity) error
 
+	// Status describes the store as a whole. It does not wait for the disk.
+	Status() Status
+
 	// Close makes everything applied durable, as far as the disk allows, and
 	// releases the file. Collections still open return ErrClosed from then on.
 	// Further calls return nil. The error says what could not be made durable.
@@ -65,8 +71,8 @@ type Collection interface {
 	// ownership of the slices in b. A disk that is full or failing does not
 	// make Apply fail: the engine keeps the batch, retries, and says so in
 	// Durability. Errors, after each of which nothing of b was applied:
-	// ErrClosed, ErrReadOnly, ErrInvalidBatch, ErrCorrupt when the file was found
-	// damaged while open.
+	// ErrClosed, ErrReadOnly, ErrInvalidBatch, ErrCorrupt when the collection is
+	// lost.
 	Apply(b Batch) error
 
 	// Flush waits until everything applied before the call is durable, the
@@ -75,6 +81,18 @@ type Collection interface {
 
 	// Durability says what has reached the disk.
 	Durability() Durability
+
+	// Lost returns a channel that is closed when what the collection holds is
+	// lost, because the file was found damaged while it was open. From then on
+	// View, Apply and Flush return an error that wraps ErrCorrupt, until a Batch
+	// with Clear begins anew, which is possible at once. After that, Lost returns
+	// another channel.
+	Lost() <-chan struct{}
+
+	// Quarantine tells the engine that what it has returned is damaged, as a
+	// checksum or the totals show. It has the effect of damage that the engine
+	// finds itself: the file is moved aside, and all its collections are lost.
+	Quarantine(cause error)
 
 	// Close flushes and releases the identity, so that it can be opened again.
 	// Further calls return nil.

@@ -15,6 +15,9 @@ import (
 // Collection returns for as long as something waits for a commit, so that a
 // collection that was closed on a failing disk loses nothing.
 //
+// What it has is lost when its generation ends: until a batch with Clear begins
+// anew, everything returns the error that tells why.
+//
 // Lock order: writing, mu, DB.mu.
 type collection struct {
 	db    *DB
@@ -27,6 +30,8 @@ type collection struct {
 
 	mu struct {
 		sync.RWMutex
+		// generation is what the overlays lie over.
+		generation *generation
 		// pending takes what is applied; it is never nil.
 		pending *overlay
 		// frozen is what a commit writes; nil if none is due. It is below
@@ -40,10 +45,39 @@ type collection struct {
 	}
 }
 
-func newCollection(db *DB, id store.Identity) *collection {
+func newCollection(db *DB, id store.Identity, g *generation) *collection {
 	c := &collection{db: db, id: id, names: namesOf(id)}
+	c.mu.generation = g
 	c.mu.pending = newOverlay()
 	return c
+}
+
+func (c *collection) generation() *generation {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.mu.generation
+}
+
+// lost returns why what c had is lost, or nil if it is not.
+func (c *collection) lost() error { return c.generation().damaged() }
+
+// startOver makes a lost collection an empty one of the current generation.
+func (c *collection) startOver() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.generation = c.db.current()
+	c.mu.rv = ""
+	c.dropLocked()
+}
+
+// dropLocked drops the overlays of a collection that is lost.
+func (c *collection) dropLocked() {
+	pending, frozen := c.mu.pending.usage, usage{}
+	if c.mu.frozen != nil {
+		frozen = c.mu.frozen.usage
+	}
+	c.mu.pending, c.mu.frozen = newOverlay(), nil
+	c.db.uncharge(pending, frozen)
 }
 
 // load reads what Durability tells about the file.
@@ -73,6 +107,12 @@ func (c *collection) apply(b *store.Batch, closed *atomic.Bool) error {
 	// is in time for the last flush, or refused.
 	if closed.Load() || c.db.closed.Load() {
 		return store.ErrClosed
+	}
+	if err := c.lost(); err != nil {
+		if !b.Clear {
+			return err
+		}
+		c.startOver()
 	}
 	before := c.pending()
 	next := before.clone()
@@ -115,13 +155,19 @@ func (c *collection) change(next *overlay, b *store.Batch) error {
 	})
 }
 
-// freeze makes pending the overlay to be committed, unless an earlier one still
-// is, and returns that overlay, or nil if there is nothing to commit.
-func (c *collection) freeze() *overlay {
+// freeze makes pending the overlay to be committed to g, unless an earlier one
+// still is, and returns that overlay, or nil if there is nothing to commit.
+func (c *collection) freeze(g *generation) *overlay {
 	c.writing.Lock()
 	defer c.writing.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.mu.generation.damaged() != nil {
+		c.dropLocked()
+	}
+	if c.mu.generation != g {
+		return nil
+	}
 	if c.mu.frozen == nil && !c.mu.pending.empty() {
 		c.mu.frozen, c.mu.pending = c.mu.pending, newOverlay()
 		c.mu.frozenAt = c.mu.applied
@@ -130,11 +176,15 @@ func (c *collection) freeze() *overlay {
 	return c.mu.frozen
 }
 
-// committed drops the frozen overlay, which is now in the file.
-func (c *collection) committed() {
+// committed drops the frozen overlay, which is now in the file, unless c was lost
+// meanwhile.
+func (c *collection) committed(frozen *overlay) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch frozen := c.mu.frozen; {
+	if c.mu.frozen != frozen {
+		return
+	}
+	switch {
 	case frozen.header != nil:
 		c.mu.rv = frozen.header.RV
 	case frozen.cleared:
@@ -142,6 +192,7 @@ func (c *collection) committed() {
 	}
 	c.mu.frozen = nil
 	c.mu.durable = c.mu.frozenAt
+	c.db.uncharge(usage{}, frozen.usage)
 }
 
 // clean says whether the file has everything, so that the collection need not be
@@ -167,11 +218,11 @@ func (c *collection) flush(ctx context.Context) error {
 		// Taken before durable is read: a commit that ends in between is seen
 		// by one or the other.
 		attempt := c.db.nextAttempt()
+		if err := c.lost(); err != nil {
+			return err
+		}
 		if c.durableSince(target) {
 			return nil
-		}
-		if err := c.db.poisoned(); err != nil {
-			return err
 		}
 		c.db.urge()
 		select {
@@ -202,6 +253,9 @@ func (c *collection) durability() store.Durability {
 	committed, err := c.db.lastCommit()
 	c.mu.RLock()
 	defer c.mu.RUnlock()
+	if err := c.mu.generation.damaged(); err != nil {
+		return store.Durability{Committed: committed, Err: err}
+	}
 	d := store.Durability{RV: c.mu.rv, Pending: c.mu.pending.usage.bytes, Committed: committed, Err: err}
 	if c.mu.frozen != nil {
 		d.Pending += c.mu.frozen.usage.bytes
@@ -252,6 +306,18 @@ func (h *handle) Flush(ctx context.Context) error {
 }
 
 func (h *handle) Durability() store.Durability { return h.c.durability() }
+
+func (h *handle) Lost() <-chan struct{} { return h.c.generation().lost }
+
+func (h *handle) Quarantine(cause error) {
+	if h.checkOpen() != nil {
+		return
+	}
+	if !errors.Is(cause, store.ErrCorrupt) {
+		cause = fmt.Errorf("%w: %w", store.ErrCorrupt, cause)
+	}
+	_ = h.c.db.condemn(h.c.generation(), cause) // it returns what it was given
+}
 
 // Close flushes and releases the identity. It makes one attempt: what a failing
 // disk does not take stays in memory, and is there when the identity is opened

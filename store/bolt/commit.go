@@ -2,9 +2,11 @@ package bolt
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
 
 	"github.com/warmcache/warmcache/store"
 )
@@ -76,13 +78,18 @@ func (db *DB) freeze(moved usage) {
 	db.mu.frozen = db.mu.frozen.plus(moved)
 }
 
+// uncharge accounts for changes that wait no more.
+func (db *DB) uncharge(pending, frozen usage) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	db.mu.pending = db.mu.pending.minus(pending)
+	db.mu.frozen = db.mu.frozen.minus(frozen)
+}
+
 // admit blocks while too much waits for a healthy disk, so that a list is
 // written at the speed of the disk and not kept in memory.
 func (db *DB) admit() error {
 	for {
-		if err := db.poisoned(); err != nil {
-			return err
-		}
 		attempt, full := db.full()
 		if !full {
 			return nil
@@ -157,10 +164,11 @@ func (db *DB) nextCommit() (wait time.Duration, last bool) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	now := db.options.Clock.Now()
+	dirty := !db.mu.dirtySince.IsZero() || db.mu.generation.opened.Load() == nil
 	switch {
 	case db.mu.stopping || db.mu.urgent || len(db.mu.requests) > 0:
 		return 0, db.mu.stopping
-	case db.poisoned() != nil || db.mu.dirtySince.IsZero():
+	case !dirty:
 		return -1, false
 	case db.mu.err != nil:
 		return max(0, db.mu.retryAt.Sub(now)), false
@@ -176,22 +184,24 @@ func (db *DB) nextCommit() (wait time.Duration, last bool) {
 // collection has at most one frozen overlay, which stays until a transaction
 // with it has succeeded, and only then does the next one freeze. In order:
 //
-//  1. freeze what is pending, one collection after the other; each is atomic by
+//  1. make sure that there is a file: the last one may have been found damaged
+//  2. freeze what is pending, one collection after the other; each is atomic by
 //     itself, and nothing is promised across collections
-//  2. write all frozen overlays in one transaction
-//  3. after success, drop each, under the lock that a View begins under
-//  4. record the outcome, and wake those who wait for it
+//  3. write all frozen overlays in one transaction
+//  4. after success, drop each, under the lock that a View begins under
+//  5. record the outcome, and wake those who wait for it
 //
 // The transaction is not split when it is large: its size is bounded by
 // back-pressure as long as the disk works.
 func (db *DB) commit() {
 	db.mu.Lock()
 	db.mu.urgent = false
+	g := db.mu.generation
 	db.mu.Unlock()
-	work := db.frozenWork()
-	err := db.poisoned()
+	f, err := db.fileOf(g)
+	work := db.frozenWork(g)
 	if err == nil && len(work) > 0 {
-		err = db.update(func(tx *bbolt.Tx) error {
+		err = db.update(g, f, func(tx *bbolt.Tx) error {
 			for c, frozen := range work {
 				if err := c.write(tx, frozen); err != nil {
 					return err
@@ -201,24 +211,19 @@ func (db *DB) commit() {
 		})
 	}
 	if err == nil {
-		for c := range work {
-			c.committed()
+		for c, frozen := range work {
+			c.committed(frozen)
 		}
+		db.measure(f)
 	}
 	db.finish(err, len(work) > 0)
 }
 
-// frozenWork returns what there is to write.
-func (db *DB) frozenWork() map[*collection]*overlay {
-	db.mu.Lock()
-	var all []*collection
-	for _, c := range db.mu.collections {
-		all = append(all, c)
-	}
-	db.mu.Unlock()
+// frozenWork returns what there is to write to the file of g.
+func (db *DB) frozenWork(g *generation) map[*collection]*overlay {
 	work := map[*collection]*overlay{}
-	for _, c := range all {
-		if frozen := c.freeze(); frozen != nil {
+	for _, c := range db.all() {
+		if frozen := c.freeze(g); frozen != nil {
 			work[c] = frozen
 		}
 	}
@@ -226,23 +231,66 @@ func (db *DB) frozenWork() map[*collection]*overlay {
 }
 
 // update runs fn in a write transaction and commits it.
-func (db *DB) update(fn func(*bbolt.Tx) error) error {
-	return db.guard(func() error {
+func (db *DB) update(g *generation, f *openFile, fn func(*bbolt.Tx) error) error {
+	if err := db.checkPlace(f); err != nil {
+		return db.condemn(g, err)
+	}
+	return db.guard(g, func() error {
 		if err := call(db.options.beforeCommit); err != nil {
 			return err
 		}
-		tx, err := db.bolt.Begin(true)
+		if err := f.settle(); err != nil {
+			return err
+		}
+		tx, err := f.bolt.Begin(true)
 		if err != nil {
 			return err
 		}
-		if err := fn(tx); err != nil {
-			return errors.Join(err, tx.Rollback())
+		err = fn(tx)
+		if err == nil {
+			f.unsettled = true
+			err = tx.Commit()
 		}
-		if err := tx.Commit(); err != nil {
-			return err
+		if err != nil {
+			return errors.Join(err, rollback(tx))
 		}
+		f.unsettled = false
 		return call(db.options.afterCommit)
 	})
+}
+
+// rollback ends a transaction that failed. Commit leaves some open that did.
+func rollback(tx *bbolt.Tx) error {
+	if err := tx.Rollback(); err != nil && !errors.Is(err, berrors.ErrTxClosed) {
+		return err
+	}
+	return nil
+}
+
+// settle makes the meta pages durable after a commit that failed.
+//
+// If it was the sync of its meta page that failed, bbolt goes on from this page,
+// which it sees in the page cache, and gives the pages of the state before it to
+// the next transaction. But on the disk that state may still be the newest one:
+// a power cut while its pages are written anew would leave nothing to open.
+// Syncing again is not enough, because the kernel may take a page that it could
+// not write for clean. Hence the meta pages are written as they are read.
+func (f *openFile) settle() error {
+	if !f.unsettled {
+		return nil
+	}
+	metas := make([]byte, 2*pageSize)
+	if _, err := f.file.ReadAt(metas, 0); err != nil {
+		return fmt.Errorf("read the meta pages: %w", err)
+	}
+	if _, err := f.file.WriteAt(metas, 0); err != nil {
+		return fmt.Errorf("write the meta pages again: %w", err)
+	}
+	if err := f.file.Sync(); err != nil {
+		return fmt.Errorf("sync the meta pages: %w", err)
+	}
+	f.unsettled = false
+	return nil
 }
 
 // call calls a hook that may be nil.
@@ -263,16 +311,17 @@ func (db *DB) finish(err error, wrote bool) {
 	db.logHealthLocked(err)
 	db.mu.err = err
 	if err != nil {
+		db.mu.failed++
 		db.mu.backoff = min(max(2*db.mu.backoff, minBackoff), maxBackoff)
 		db.mu.retryAt = now.Add(db.mu.backoff)
 	} else {
 		db.mu.backoff = 0
-		db.mu.frozen = usage{}
 		db.mu.dirtySince = time.Time{}
 		if db.mu.pending.count > 0 {
 			db.mu.dirtySince = now
 		}
 		if wrote {
+			db.mu.commits++
 			db.mu.committed = now.Round(0).UTC()
 		}
 	}
@@ -285,7 +334,7 @@ func (db *DB) finish(err error, wrote bool) {
 // work again.
 func (db *DB) logHealthLocked(err error) {
 	switch failing := db.mu.err != nil; {
-	case err != nil && !failing && db.poisoned() == nil:
+	case err != nil && !failing:
 		db.log.Error(err, "Cannot write the cache file; serving from memory and trying again", "path", db.path)
 	case err == nil && failing:
 		db.log.Info("The cache file can be written again", "path", db.path)
@@ -300,7 +349,11 @@ func (db *DB) serve() {
 	db.mu.requests = nil
 	db.mu.Unlock()
 	for _, r := range requests {
-		err := db.update(r.fn)
+		g := db.current()
+		f, err := db.fileOf(g)
+		if err == nil {
+			err = db.update(g, f, r.fn)
+		}
 		if err == nil {
 			r.committed()
 		}

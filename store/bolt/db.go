@@ -4,7 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"os"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,21 +23,12 @@ type DB struct {
 	options  Options
 	log      klog.Logger
 	readOnly bool
-	// quarantined is where Open moved the file it found; empty if it did not.
-	quarantined string
-
 	// memory replaces everything below when the store is not persistent.
 	memory store.Store
 
-	bolt *bbolt.DB
-	// file is the file that bbolt uses. It is ours, to release its lock after a
-	// panic that leaves bbolt's own Close unusable.
-	file *os.File
 	// lock is the lock file; nil if read-only.
 	lock *lockFile
 
-	// poisonErr is set when bbolt was found damaged; see guard.
-	poisonErr atomic.Pointer[error]
 	// closed is set once, by Close.
 	closed atomic.Bool
 	// wake has a token when the committer should look at what is due.
@@ -54,6 +46,18 @@ type DB struct {
 		// handles are the openings of collections. A nil value reserves an
 		// identity that is being forgotten.
 		handles map[store.Identity]*handle
+
+		// generation is what collections begin on: the file, or what takes its
+		// place.
+		generation *generation
+		// replaced is when a damaged file was last replaced, zero if none was;
+		// pause was waited for before.
+		replaced time.Time
+		pause    time.Duration
+		// quarantined is where the last file was moved that could not be used,
+		// quarantines how many there were.
+		quarantined string
+		quarantines int64
 
 		// attempt is the commit that ends next.
 		attempt *attempt
@@ -73,6 +77,10 @@ type DB struct {
 		err       error
 		backoff   time.Duration
 		retryAt   time.Time
+		// fileBytes and freeBytes are those of store.Status.
+		fileBytes, freeBytes int64
+		// commits counts those that wrote something, failed those that failed.
+		commits, failed int64
 	}
 }
 
@@ -100,9 +108,13 @@ func (db *DB) Path() string { return db.path }
 // the file.
 func (db *DB) Persistent() bool { return db.memory == nil }
 
-// Quarantined returns where Open moved the file that it found and could not
-// use, or "" if it used what it found.
-func (db *DB) Quarantined() string { return db.quarantined }
+// Quarantined returns where the last file was moved that could not be used, by
+// Open or since; "" if none was.
+func (db *DB) Quarantined() string {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	return db.mu.quarantined
+}
 
 // Collection implements store.Store.
 func (db *DB) Collection(id store.Identity) (store.Collection, error) {
@@ -116,6 +128,9 @@ func (db *DB) Collection(id store.Identity) (store.Collection, error) {
 	if err != nil {
 		return nil, err
 	}
+	if h.c.lost() != nil && !db.readOnly {
+		h.c.startOver()
+	}
 	if err := h.c.load(); err != nil {
 		db.release(h)
 		return nil, err
@@ -124,7 +139,7 @@ func (db *DB) Collection(id store.Identity) (store.Collection, error) {
 }
 
 // reserve makes id used by a new handle. It finds what an earlier handle could
-// not write, if that still waits.
+// not write, if that still waits. What an earlier handle has lost is lost.
 func (db *DB) reserve(id store.Identity) (*handle, error) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -136,7 +151,7 @@ func (db *DB) reserve(id store.Identity) (*handle, error) {
 	}
 	c := db.mu.collections[id]
 	if c == nil {
-		c = newCollection(db, id)
+		c = newCollection(db, id, db.mu.generation)
 		db.mu.collections[id] = c
 	}
 	h := &handle{c: c}
@@ -272,7 +287,7 @@ func (db *DB) reserveToForget(id store.Identity) (*collection, error) {
 	if c := db.mu.collections[id]; c != nil {
 		return c, nil
 	}
-	return newCollection(db, id), nil
+	return newCollection(db, id, db.mu.generation), nil
 }
 
 // Close implements store.Store. It makes one last attempt to commit, waits for
@@ -289,23 +304,27 @@ func (db *DB) Close() error {
 	db.settle()
 	db.stop()
 	<-db.stopped
-	err := db.unsaved()
+	var err error
+	if !db.readOnly {
+		err = db.unsaved()
+	}
 	return errors.Join(err, db.releaseFile())
 }
 
 // settle waits for every Apply that began before closed was set, so that the
 // last commit has all that Apply has accepted.
 func (db *DB) settle() {
-	db.mu.Lock()
-	var all []*collection
-	for _, c := range db.mu.collections {
-		all = append(all, c)
-	}
-	db.mu.Unlock()
-	for _, c := range all {
+	for _, c := range db.all() {
 		c.writing.Lock()
 		c.writing.Unlock() //nolint:staticcheck // a barrier, not a critical section
 	}
+}
+
+// all returns the collections that are open or wait for a commit.
+func (db *DB) all() []*collection {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	return slices.Collect(maps.Values(db.mu.collections))
 }
 
 // stop makes the committer return after one last attempt.
@@ -318,6 +337,11 @@ func (db *DB) stop() {
 
 // unsaved reports what the last attempt to commit did not write.
 func (db *DB) unsaved() error {
+	for _, c := range db.all() {
+		if err := c.lost(); err != nil {
+			return fmt.Errorf("close: %s was lost: %w", c.id, err)
+		}
+	}
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	waiting := db.mu.pending.plus(db.mu.frozen)
@@ -327,16 +351,11 @@ func (db *DB) unsaved() error {
 	return fmt.Errorf("close %s: %d changes (%d bytes) are lost: %w", db.path, waiting.count, waiting.bytes, db.mu.err)
 }
 
-// releaseFile closes bbolt and gives up the locks. After a panic, bbolt's Close
-// might wait for ever and unmapping might pull memory from under a running
-// View: then only the locks are released.
+// releaseFile closes bbolt and gives up the locks.
 func (db *DB) releaseFile() error {
 	var err error
-	if db.poisoned() == nil {
-		err = db.guard(db.bolt.Close)
-	}
-	if db.poisoned() != nil {
-		err = errors.Join(unlock(db.file), db.file.Close())
+	for g := db.current(); g != nil; g = g.before {
+		err = errors.Join(err, db.closeGeneration(g))
 	}
 	if db.lock != nil {
 		err = errors.Join(err, db.lock.release())
@@ -345,4 +364,16 @@ func (db *DB) releaseFile() error {
 		return fmt.Errorf("close %s: %w", db.path, err)
 	}
 	return nil
+}
+
+func (db *DB) closeGeneration(g *generation) error {
+	f := g.opened.Load()
+	if f == nil {
+		return nil
+	}
+	err := db.guard(g, f.bolt.Close)
+	if g.damaged() != nil {
+		return f.letGo()
+	}
+	return err
 }

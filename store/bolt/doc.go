@@ -25,21 +25,28 @@
 // Overlays are therefore idempotent, and totals are computed from what the
 // transaction finds.
 //
+// After a failed commit the meta pages are written and synced again before the
+// next transaction: see openFile.settle.
+//
 // # Damage
 //
 // Open verifies what bbolt relies on (meta pages, free list, every branch page)
 // before bbolt sees the file, and moves a file that does not hold aside
 // unharmed: see Open. After that every bbolt call runs under recover with
-// SetPanicOnFault, because bbolt answers damage with panics. The first one
-// poisons the store: the handle, whose locks may be held for ever, is not
-// touched again, every operation returns an error wrapping store.ErrCorrupt,
-// and the next Open moves the file aside.
+// SetPanicOnFault, because bbolt answers damage with panics.
+//
+// Damage that is found while the file is open, by such a panic, by a reader that
+// says so with Collection.Quarantine, or because the path does not lead to the
+// file any more, ends the file's generation. Its handle, whose locks may be held
+// for ever, is not touched again; its collections are lost, and say so. At the
+// next commit the file is moved aside and another created. The path stays locked
+// meanwhile.
 //
 // # Files
 //
 //	<path>                                  the database; docs/format.md
 //	<path>.owner                            lock file: who has it open, and how far its Open got
-//	<path>.quarantined-<UTC time>-<reason>  files that Open moved aside, the newest 3
+//	<path>.quarantined-<UTC time>-<reason>  files that were moved aside, the newest 3
 //	<path>.backup-v<N>                      copy made before a format upgrade
 //	<path>.new-<random>                     left behind by a crash while creating; removed by Open
 package bolt

@@ -5,6 +5,8 @@ import (
 	"os"
 
 	"go.etcd.io/bbolt"
+
+	"github.com/warmcache/warmcache/store"
 )
 
 // FailCommits makes o run hook before each commit, which fails with its error.
@@ -36,7 +38,7 @@ func SetFormat(path string, version int) error {
 	if err != nil {
 		return err
 	}
-	err = upgradeFile{&DB{bolt: db}}.Update(version, func(*bbolt.Tx) error { return nil })
+	err = upgradeFile{bolt: db}.Update(version, func(*bbolt.Tx) error { return nil })
 	return errors.Join(err, db.Close())
 }
 
@@ -57,4 +59,20 @@ func DieWhileOpening(path string) error {
 	inode, err := inodeOf(file)
 	lock.begin(inode)
 	return errors.Join(err, file.Close(), lock.file.Close())
+}
+
+// DieDamaged leaves what a process leaves that finds damage and dies before it has
+// moved the file aside.
+func DieDamaged(path string) error {
+	o, err := Options{}.withDefaults()
+	if err != nil {
+		return err
+	}
+	db := newDB(path, o)
+	if err := db.own(); err != nil {
+		return err
+	}
+	g := db.current()
+	_ = db.condemn(g, store.ErrCorrupt) // the committer, which acts on it, never ran
+	return errors.Join(g.opened.Load().letGo(), db.lock.file.Close())
 }

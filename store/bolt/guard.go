@@ -27,45 +27,27 @@ func protect(fn func() error) (panicked bool, err error) {
 	return false, fn()
 }
 
-// guard is protect for a store that is open: a panic poisons it.
-func (db *DB) guard(fn func() error) error {
-	if err := db.poisoned(); err != nil {
+// guard is protect for a generation: a panic ends it.
+func (db *DB) guard(g *generation, fn func() error) error {
+	if err := g.damaged(); err != nil {
 		return err
 	}
 	panicked, err := protect(fn)
 	if panicked {
-		return db.poison(err)
+		return db.condemn(g, err)
 	}
 	return translate(err)
 }
 
-// view calls fn with a read transaction, guarded.
+// view calls fn with a read transaction, guarded; not at all as long as the
+// generation has no file, and with it nothing to read.
 func (db *DB) view(fn func(*bbolt.Tx) error) error {
-	return db.guard(func() error { return db.bolt.View(fn) })
-}
-
-// poison marks the store as damaged and returns the error that every operation
-// returns from now on. The mark is also left in the lock file, so that the next
-// Open quarantines the file even if this process is killed.
-func (db *DB) poison(cause error) error {
-	err := fmt.Errorf("%s: %w", db.path, cause)
-	if !db.poisonErr.CompareAndSwap(nil, &err) {
-		return db.poisoned()
+	g := db.current()
+	f := g.opened.Load()
+	if f == nil {
+		return g.damaged()
 	}
-	db.log.Error(err, "The cache file is damaged and not used any more; the next start moves it aside")
-	if db.lock != nil {
-		db.lock.mark(phaseDamaged)
-	}
-	db.kick()
-	return err
-}
-
-// poisoned returns the error of an earlier poison, or nil.
-func (db *DB) poisoned() error {
-	if err := db.poisonErr.Load(); err != nil {
-		return *err
-	}
-	return nil
+	return db.guard(g, func() error { return f.bolt.View(fn) })
 }
 
 // translate maps bbolt's errors to the contract's.

@@ -8,6 +8,8 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -33,8 +35,13 @@ type lockFile struct {
 	path string
 	file *os.File
 	// found is the record that the previous owner has left.
-	found  ownerRecord
-	record ownerRecord
+	found ownerRecord
+
+	// mu is held while the record is written, one page into the page cache.
+	mu struct {
+		sync.Mutex
+		record ownerRecord
+	}
 }
 
 // phase is how far the owner of a file got.
@@ -83,7 +90,7 @@ func acquireLock(path string, o *Options) (*lockFile, error) {
 	}
 	l := &lockFile{path: path, file: file, found: readOwner(path)}
 	host, _ := os.Hostname() // an unknown host is not worth failing for
-	l.record = ownerRecord{
+	l.mu.record = ownerRecord{
 		Owner: Owner{Host: host, PID: os.Getpid(), Since: o.Clock.Now().Round(time.Second).UTC()},
 		Boot:  bootID(),
 		Phase: phaseOpening,
@@ -143,11 +150,11 @@ func readOwner(path string) ownerRecord {
 // writing one is one write that neither grows nor shrinks the file.
 const ownerSize = 1024
 
-// mark writes the record with another phase. An error does not matter enough to
-// fail for: it costs the owner's name in a message, or a strike.
-func (l *lockFile) mark(p phase) {
-	l.record.Phase = p
-	content, err := json.Marshal(l.record)
+// markLocked writes the record with another phase. An error does not matter enough
+// to fail for: it costs the owner's name in a message, or a strike.
+func (l *lockFile) markLocked(p phase) {
+	l.mu.record.Phase = p
+	content, err := json.Marshal(l.mu.record)
 	if err != nil || len(content) >= ownerSize {
 		return
 	}
@@ -159,36 +166,52 @@ func (l *lockFile) mark(p phase) {
 // begin marks the beginning of opening the file with the given inode, and
 // returns why the file must not be touched, if that is so.
 func (l *lockFile) begin(inode uint64) (condemned string) {
-	l.record.Inode = inode
-	l.record.Strikes = 1
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.record.Inode = inode
+	l.mu.record.Strikes = 1
 	if same := l.found.Inode == inode; same && l.found.Phase == phaseDamaged {
 		condemned = reasonDamaged
-	} else if same && l.found.Phase == phaseOpening && l.found.Boot == l.record.Boot {
-		l.record.Strikes += l.found.Strikes
+	} else if same && l.found.Phase == phaseOpening && l.found.Boot == l.mu.record.Boot {
+		l.mu.record.Strikes += l.found.Strikes
 	}
-	if l.record.Strikes > maxStrikes {
+	if l.mu.record.Strikes > maxStrikes {
 		condemned = reasonStrikes
 	}
 	if condemned != "" {
-		l.mark(phaseDamaged)
+		l.markLocked(phaseDamaged)
 	} else {
-		l.mark(phaseOpening)
+		l.markLocked(phaseOpening)
 	}
 	return condemned
 }
 
 // opened marks the end of opening the file with the given inode.
 func (l *lockFile) opened(inode uint64) {
-	l.record.Inode, l.record.Strikes = inode, 0
-	l.mark(phaseOpen)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.record.Inode, l.mu.record.Strikes = inode, 0
+	l.markLocked(phaseOpen)
+}
+
+// condemn notes that the open file with the given inode is damaged, unless another
+// one has taken its place.
+func (l *lockFile) condemn(inode uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.record.Inode == inode {
+		l.markLocked(phaseDamaged)
+	}
 }
 
 // release marks the file as closed, unless it is known to be damaged, and gives
 // up the lock. An Open that ends with an error is no crash.
 func (l *lockFile) release() error {
-	if l.record.Phase != phaseDamaged {
-		l.record.Strikes = 0
-		l.mark(phaseClosed)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.record.Phase != phaseDamaged {
+		l.mu.record.Strikes = 0
+		l.markLocked(phaseClosed)
 	}
 	return errors.Join(unlock(l.file), l.file.Close())
 }
@@ -204,9 +227,17 @@ func bootID() string {
 
 // inodeOf identifies a file as long as it exists.
 func inodeOf(file *os.File) (uint64, error) {
-	var stat unix.Stat_t
-	if err := unix.Fstat(int(file.Fd()), &stat); err != nil {
-		return 0, fmt.Errorf("stat %s: %w", file.Name(), err)
+	info, err := file.Stat()
+	if err != nil {
+		return 0, err
 	}
-	return stat.Ino, nil
+	return inodeIn(info), nil
+}
+
+func inodeIn(info os.FileInfo) uint64 {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0
+	}
+	return stat.Ino
 }

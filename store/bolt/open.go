@@ -85,28 +85,29 @@ func (db *DB) own() error {
 		return err
 	}
 	db.lock = lock
-	err = db.openUsable()
-	if err == nil {
-		var inode uint64
-		if inode, err = inodeOf(db.file); err == nil {
-			lock.opened(inode)
-			return nil
-		}
+	f, err := db.openUsable()
+	if err != nil {
+		return errors.Join(err, lock.release())
 	}
-	return errors.Join(err, lock.release())
+	db.mu.generation = newGeneration(f)
+	db.measure(f)
+	return nil
 }
 
 // openUsable opens the file, or an empty one in its place if it is unusable.
-func (db *DB) openUsable() error {
-	err := db.openOrCreate()
-	reason := unusable(err)
-	if reason == "" {
-		return err
+func (db *DB) openUsable() (*openFile, error) {
+	f, err := db.openOrCreate()
+	if reason := unusable(err); reason != "" {
+		if err := db.quarantine(reason, err); err != nil {
+			return nil, err
+		}
+		f, err = db.openOrCreate()
 	}
-	if err := db.quarantine(reason, err); err != nil {
-		return err
+	if err != nil {
+		return nil, err
 	}
-	return db.openOrCreate()
+	db.lock.opened(f.inode)
+	return f, nil
 }
 
 // condemnedError means that a file must not be touched because of what happened

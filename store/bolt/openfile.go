@@ -14,8 +14,8 @@ import (
 	"github.com/warmcache/warmcache/store"
 )
 
-// openOrCreate opens the file for writing. After an error it is closed.
-func (db *DB) openOrCreate() error {
+// openOrCreate opens the file for writing.
+func (db *DB) openOrCreate() (*openFile, error) {
 	info, err := os.Stat(db.path)
 	if err == nil && info.Size() == 0 {
 		err = fs.ErrNotExist
@@ -27,37 +27,43 @@ func (db *DB) openOrCreate() error {
 		db.lock.found = ownerRecord{}
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if db.file, err = os.OpenFile(db.path, os.O_RDWR, fileMode); err != nil {
-		return fmt.Errorf("open cache file: %w", err)
+	file, err := os.OpenFile(db.path, os.O_RDWR, fileMode)
+	if err != nil {
+		return nil, fmt.Errorf("open cache file: %w", err)
 	}
-	if err := db.openLocked(); err != nil {
-		return err
+	f, err := db.openLocked(file)
+	if err == nil {
+		err = db.upgrade(f)
 	}
-	return db.upgrade()
+	return f, err
 }
 
-// openLocked locks db.file, verifies it, and has bbolt open it. After an error
-// the file is closed.
-func (db *DB) openLocked() error {
+// openLocked locks file, verifies it, and has bbolt open it. After an error the
+// file is closed.
+func (db *DB) openLocked(file *os.File) (*openFile, error) {
 	how := unix.LOCK_EX
 	if db.readOnly {
 		how = unix.LOCK_SH
 	}
-	err := lockWithin(db.file, how, &db.options, func() error {
+	err := lockWithin(file, how, &db.options, func() error {
 		return &LockedError{Path: db.path, Owner: db.otherOwner()}
 	})
+	f := &openFile{file: file}
+	if err == nil {
+		f.inode, err = inodeOf(file)
+	}
 	if err == nil && db.lock != nil {
-		err = db.begin()
+		err = db.begin(f)
 	}
 	if err == nil {
-		err = db.verifyStructure()
+		err = db.verifyStructure(f)
 	}
 	if err != nil {
-		return errors.Join(err, db.file.Close())
+		return nil, errors.Join(err, file.Close())
 	}
-	return db.openBolt()
+	return f, db.openBolt(f)
 }
 
 // otherOwner is who holds the database's own lock. If we hold the lock file, it
@@ -71,17 +77,13 @@ func (db *DB) otherOwner() Owner {
 
 // begin marks that opening begins, and tightens the mode of a file that others
 // could read.
-func (db *DB) begin() error {
-	inode, err := inodeOf(db.file)
-	if err != nil {
-		return err
-	}
-	if condemned := db.lock.begin(inode); condemned != "" {
+func (db *DB) begin(f *openFile) error {
+	if condemned := db.lock.begin(f.inode); condemned != "" {
 		return &condemnedError{condemned}
 	}
-	info, err := db.file.Stat()
+	info, err := f.file.Stat()
 	if err == nil && info.Mode().Perm()&^fileMode != 0 {
-		err = db.file.Chmod(fileMode)
+		err = f.file.Chmod(fileMode)
 	}
 	if err != nil {
 		db.log.Error(err, "Cannot make the cache file private", "path", db.path)
@@ -89,50 +91,50 @@ func (db *DB) begin() error {
 	return nil
 }
 
-func (db *DB) verifyStructure() error {
-	info, err := db.file.Stat()
+func (db *DB) verifyStructure(f *openFile) error {
+	info, err := f.file.Stat()
 	if err != nil {
 		return fmt.Errorf("open cache file: %w", err)
 	}
-	if err := checkStructure(db.file, info.Size()); err != nil {
+	if err := checkStructure(f.file, info.Size()); err != nil {
 		return fmt.Errorf("%s: %w", db.path, err)
 	}
 	return nil
 }
 
-// openBolt has bbolt open db.file, and verifies what is ours in it. After an
-// error the file is closed.
-func (db *DB) openBolt() error {
+// openBolt has bbolt open f.file, and verifies what is ours in it. After an error
+// the file is closed.
+func (db *DB) openBolt(f *openFile) error {
 	options := boltOptions()
 	options.ReadOnly = db.readOnly
-	options.InitialMmapSize = mapSize(db.file)
-	options.OpenFile = func(string, int, os.FileMode) (*os.File, error) { return db.file, nil }
+	options.InitialMmapSize = mapSize(f.file)
+	options.OpenFile = func(string, int, os.FileMode) (*os.File, error) { return f.file, nil }
 	panicked, err := protect(func() (err error) {
-		db.bolt, err = bbolt.Open(db.path, fileMode, options)
+		f.bolt, err = bbolt.Open(db.path, fileMode, options)
 		return err
 	})
 	if panicked {
-		return errors.Join(err, unlock(db.file), db.file.Close())
+		return errors.Join(err, f.letGo())
 	}
 	if err != nil {
 		// bbolt has closed the file.
 		return fmt.Errorf("open cache file %s: %w", db.path, err)
 	}
-	panicked, err = protect(func() error { return db.bolt.View(verifyContents) })
+	panicked, err = protect(func() error { return f.bolt.View(verifyContents) })
 	if panicked {
-		return errors.Join(err, unlock(db.file), db.file.Close())
+		return errors.Join(err, f.letGo())
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("%s: %w", db.path, err), db.abandon())
+		return errors.Join(fmt.Errorf("%s: %w", db.path, err), f.abandon())
 	}
 	return nil
 }
 
 // abandon closes a file that was opened and cannot be used.
-func (db *DB) abandon() error {
-	panicked, err := protect(db.bolt.Close)
+func (f *openFile) abandon() error {
+	panicked, err := protect(f.bolt.Close)
 	if panicked {
-		err = errors.Join(unlock(db.file), db.file.Close())
+		err = f.letGo()
 	}
 	return err
 }

@@ -30,6 +30,8 @@ const (
 	reasonNewer   = "newer-format"
 	reasonStrikes = "crashed-while-opening"
 	reasonUpgrade = "upgrade-failed"
+	// reasonReplaced is for what took the place of an open file.
+	reasonReplaced = "replaced"
 )
 
 // quarantine moves the database at path aside, unharmed, and returns where.
@@ -44,7 +46,10 @@ func (db *DB) quarantine(reason string, cause error) error {
 	if err := syncDir(filepath.Dir(db.path)); err != nil {
 		return err
 	}
-	db.quarantined = target
+	db.mu.Lock()
+	db.mu.quarantined = target
+	db.mu.quarantines++
+	db.mu.Unlock()
 	db.log.Error(cause, "Moved a cache file aside that cannot be used; starting with an empty one",
 		"path", db.path, "movedTo", target)
 	db.pruneQuarantined()

@@ -28,11 +28,15 @@ func OpenReadOnly(path string, o Options) (*DB, error) {
 	db.readOnly = true
 	// There is no committer to stop.
 	close(db.stopped)
-	if db.file, err = os.Open(path); err != nil {
+	file, err := os.Open(path)
+	if err != nil {
 		return nil, fmt.Errorf("open cache file: %w", err)
 	}
-	if err := db.openLocked(); err != nil {
+	f, err := db.openLocked(file)
+	if err != nil {
 		return nil, err
 	}
+	db.mu.generation = newGeneration(f)
+	db.measure(f)
 	return db, nil
 }

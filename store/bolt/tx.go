@@ -22,7 +22,9 @@ type tx struct {
 	// older one, or nil.
 	layers []*overlay
 	frozen *overlay
-	bolt   *bbolt.Tx
+	// bolt reads the file of generation; nil if that has none yet.
+	bolt       *bbolt.Tx
+	generation *generation
 	// inEngine is true while a panic would be bbolt's.
 	inEngine bool
 	// buckets remembers the buckets of the file that were used.
@@ -31,9 +33,6 @@ type tx struct {
 
 // view calls fn with a snapshot of c. See store.Collection.View.
 func (c *collection) view(fn func(*tx) error) (err error) {
-	if err := c.db.poisoned(); err != nil {
-		return err
-	}
 	t := &tx{c: c, inEngine: true}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer t.end(&err)
@@ -50,10 +49,18 @@ func (c *collection) view(fn func(*tx) error) (err error) {
 func (t *tx) begin() error {
 	t.c.mu.RLock()
 	defer t.c.mu.RUnlock()
+	t.generation = t.c.mu.generation
+	if err := t.generation.damaged(); err != nil {
+		return err
+	}
 	t.frozen = t.c.mu.frozen
 	t.push(t.frozen)
 	t.push(t.c.mu.pending)
-	bolt, err := t.c.db.bolt.Begin(false)
+	f := t.generation.opened.Load()
+	if f == nil {
+		return nil
+	}
+	bolt, err := f.bolt.Begin(false)
 	t.bolt = bolt
 	return err
 }
@@ -71,11 +78,11 @@ func (t *tx) push(o *overlay) {
 func (t *tx) end(err *error) {
 	r := recover()
 	if r != nil && (t.inEngine || isFault(r)) {
-		*err = t.c.db.poison(fmt.Errorf("%w: bbolt: %v", store.ErrCorrupt, r))
+		*err = t.c.db.condemn(t.generation, fmt.Errorf("%w: bbolt: %v", store.ErrCorrupt, r))
 		return
 	}
 	if t.bolt != nil {
-		rollback := t.c.db.guard(t.bolt.Rollback)
+		rollback := t.c.db.guard(t.generation, t.bolt.Rollback)
 		if *err == nil {
 			*err = rollback
 		}
@@ -143,14 +150,12 @@ func (t *tx) sources(s keySpace) ([]*tree, *bbolt.Bucket) {
 // bucket returns the bucket of the file, or nil if there is none.
 func (t *tx) bucket(s keySpace) *bbolt.Bucket {
 	switch {
-	case t.bolt == nil:
-		return nil
 	case s.departed:
-		return t.bolt.Bucket(t.c.names.departed)
+		return t.fileBucket(t.c.names.departed)
 	case s.index != "":
-		return t.bolt.Bucket(t.c.names.index(s.index))
+		return t.fileBucket(t.c.names.index(s.index))
 	case t.objectBucket == nil:
-		t.objectBucket = t.bolt.Bucket(t.c.names.objects)
+		t.objectBucket = t.fileBucket(t.c.names.objects)
 	}
 	return t.objectBucket
 }
@@ -197,7 +202,15 @@ func (t *tx) header() (store.Header, error) {
 			return store.Header{}, store.ErrNotFound
 		}
 	}
-	return headerIn(t.bolt.Bucket(t.c.names.header))
+	return headerIn(t.fileBucket(t.c.names.header))
+}
+
+// fileBucket returns a bucket of the file, or nil if there is none.
+func (t *tx) fileBucket(name []byte) *bbolt.Bucket {
+	if t.bolt == nil {
+		return nil
+	}
+	return t.bolt.Bucket(name)
 }
 
 // headerIn reads the header from a header bucket, which may be nil.
@@ -214,7 +227,7 @@ func headerIn(bucket *bbolt.Bucket) (store.Header, error) {
 
 func (t *tx) Totals() (totals store.Totals, err error) {
 	err = t.engine(func() error {
-		stored, err := totalsIn(t.bolt.Bucket(t.c.names.header))
+		stored, err := totalsIn(t.fileBucket(t.c.names.header))
 		totals = stored.objects
 		t.addLayers(&totals)
 		return err

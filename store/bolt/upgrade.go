@@ -12,28 +12,31 @@ import (
 )
 
 // upgrade brings the file to the current format. After an error it is closed.
-func (db *DB) upgrade() error {
+func (db *DB) upgrade(f *openFile) error {
 	runner := migrations.Runner{
 		Steps: migrations.Steps,
 		Progress: func(step migrations.Step, n, of int) {
 			db.log.Info("Upgrading the cache file", "path", db.path, "format", step.To, "reason", step.Reason, "step", n, "of", of)
 		},
 	}
-	panicked, err := protect(func() error { return runner.Run(upgradeFile{db}, migrations.Current) })
+	panicked, err := protect(func() error { return runner.Run(upgradeFile{f.bolt, db.path}, migrations.Current) })
 	switch {
 	case panicked:
-		return errors.Join(err, unlock(db.file), db.file.Close())
+		return errors.Join(err, f.letGo())
 	case err != nil:
-		return errors.Join(err, db.abandon())
+		return errors.Join(err, f.abandon())
 	}
 	return nil
 }
 
 // upgradeFile implements migrations.File.
-type upgradeFile struct{ db *DB }
+type upgradeFile struct {
+	bolt *bbolt.DB
+	path string
+}
 
 func (f upgradeFile) Version() (version int, err error) {
-	err = f.db.bolt.View(func(tx *bbolt.Tx) error {
+	err = f.bolt.View(func(tx *bbolt.Tx) error {
 		version, err = formatIn(tx)
 		return err
 	})
@@ -41,12 +44,12 @@ func (f upgradeFile) Version() (version int, err error) {
 }
 
 func (f upgradeFile) Backup(version int) error {
-	name := fmt.Sprintf("%s.backup-v%d", f.db.path, version)
-	temporary, err := os.CreateTemp(filepath.Dir(f.db.path), filepath.Base(f.db.path)+createInfix)
+	name := fmt.Sprintf("%s.backup-v%d", f.path, version)
+	temporary, err := os.CreateTemp(filepath.Dir(f.path), filepath.Base(f.path)+createInfix)
 	if err != nil {
 		return err
 	}
-	err = f.db.bolt.View(func(tx *bbolt.Tx) error {
+	err = f.bolt.View(func(tx *bbolt.Tx) error {
 		_, err := tx.WriteTo(temporary)
 		return err
 	})
@@ -60,7 +63,7 @@ func (f upgradeFile) Backup(version int) error {
 }
 
 func (f upgradeFile) Update(version int, fn func(*bbolt.Tx) error) error {
-	return f.db.bolt.Update(func(tx *bbolt.Tx) error {
+	return f.bolt.Update(func(tx *bbolt.Tx) error {
 		if err := fn(tx); err != nil {
 			return err
 		}

@@ -43,11 +43,12 @@ func TestUpgradeFile_Run(t *testing.T) {
 	}
 	broken := errors.New("broken")
 	runner := migrations.Runner{Steps: migrations.Registry{fakeStep(2, nil), fakeStep(3, broken)}}
+	bolt := db.current().opened.Load().bolt
 	for range 2 {
-		if err := runner.Run(upgradeFile{db}, 3); !errors.Is(err, broken) {
+		if err := runner.Run(upgradeFile{bolt, path}, 3); !errors.Is(err, broken) {
 			t.Fatalf("got %v, want the error of the step", err)
 		}
-		checkFormat(t, db.bolt, 2, true)
+		checkFormat(t, bolt, 2, true)
 	}
 	if err := db.Close(); err != nil {
 		t.Fatal(err)

@@ -19,7 +19,7 @@ type Harness struct {
 // Run checks that an engine keeps the contract of package store. It calls open
 // for every test, which must return a harness of its own each time.
 func Run(t *testing.T, open func(t *testing.T) Harness) {
-	for _, group := range [][]conformanceTest{batchTests, readTests, lifecycleTests} {
+	for _, group := range [][]conformanceTest{batchTests, readTests, lifecycleTests, lostTests} {
 		for _, test := range group {
 			t.Run(test.name, func(t *testing.T) {
 				test.run(&suite{T: t, Harness: open(t)})

@@ -59,7 +59,7 @@ func New(o Options) *Engine {
 func (e *Engine) Open() store.Store {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	s := &memoryStore{engine: e, collections: map[store.Identity]*collection{}}
+	s := &memoryStore{engine: e, collections: map[store.Identity]*collection{}, generation: newGeneration()}
 	e.mu.open = s
 	return s
 }
@@ -68,9 +68,23 @@ func (e *Engine) Open() store.Store {
 // open store any more.
 type memoryStore struct {
 	engine *Engine
-	// collections are those that are open; guarded by Engine.mu.
+	// The rest is guarded by Engine.mu.
+
+	// collections are those that are open.
 	collections map[store.Identity]*collection
+	// generation is what a collection begins on.
+	generation *generation
+	// quarantines counts those that were found damaged.
+	quarantines int64
 }
+
+// generation ends when what is stored is found damaged.
+type generation struct {
+	lost   chan struct{}
+	damage error
+}
+
+func newGeneration() *generation { return &generation{lost: make(chan struct{})} }
 
 func (s *memoryStore) checkOpenLocked() error {
 	if s.engine.mu.open != s {
@@ -94,7 +108,7 @@ func (s *memoryStore) Collection(id store.Identity) (store.Collection, error) {
 	if s.engine.mu.contents[id] == nil {
 		s.engine.mu.contents[id] = &content{state: newState()}
 	}
-	c := &collection{store: s, id: id}
+	c := &collection{store: s, id: id, generation: s.generation}
 	s.collections[id] = c
 	return c, nil
 }
@@ -145,6 +159,14 @@ func (s *memoryStore) Forget(id store.Identity) error {
 	return nil
 }
 
+// Status implements store.Store.
+func (s *memoryStore) Status() store.Status {
+	s.engine.mu.Lock()
+	defer s.engine.mu.Unlock()
+	volatile := s.engine.options.Volatile
+	return store.Status{Persistent: volatile == nil, Err: volatile, Quarantines: s.quarantines}
+}
+
 func (s *memoryStore) Close() error {
 	s.engine.mu.Lock()
 	defer s.engine.mu.Unlock()
@@ -158,19 +180,32 @@ func (s *memoryStore) Close() error {
 type collection struct {
 	store *memoryStore
 	id    store.Identity
+	// generation is guarded by Engine.mu.
+	generation *generation
 }
 
 func (c *collection) Identity() store.Identity { return c.id }
 
-// contentLocked returns what the collection holds, or ErrClosed.
+// contentLocked returns what the collection holds, or ErrClosed, or why it is
+// lost.
 func (c *collection) contentLocked() (*content, error) {
-	if err := c.store.checkOpenLocked(); err != nil {
+	if err := c.checkOpenLocked(); err != nil {
 		return nil, err
 	}
-	if c.store.collections[c.id] != c {
-		return nil, store.ErrClosed
+	if c.generation.damage != nil {
+		return nil, c.generation.damage
 	}
 	return c.store.engine.mu.contents[c.id], nil
+}
+
+func (c *collection) checkOpenLocked() error {
+	if err := c.store.checkOpenLocked(); err != nil {
+		return err
+	}
+	if c.store.collections[c.id] != c {
+		return store.ErrClosed
+	}
+	return nil
 }
 
 func (c *collection) current() (*state, time.Time, error) {
@@ -201,6 +236,10 @@ func (c *collection) Apply(b store.Batch) error {
 	engine := c.store.engine
 	engine.mu.Lock()
 	defer engine.mu.Unlock()
+	if b.Clear && c.checkOpenLocked() == nil && c.generation.damage != nil {
+		c.generation = c.store.generation
+		engine.mu.contents[c.id] = &content{state: newState()}
+	}
 	content, err := c.contentLocked()
 	if err != nil {
 		return err
@@ -228,6 +267,28 @@ func (c *collection) Durability() store.Durability {
 		d.RV = s.header.RV
 	}
 	return d
+}
+
+func (c *collection) Lost() <-chan struct{} {
+	c.store.engine.mu.Lock()
+	defer c.store.engine.mu.Unlock()
+	return c.generation.lost
+}
+
+// Quarantine drops everything: there is no file to keep.
+func (c *collection) Quarantine(cause error) {
+	c.store.engine.mu.Lock()
+	defer c.store.engine.mu.Unlock()
+	g := c.generation
+	if c.checkOpenLocked() != nil || g.damage != nil {
+		return
+	}
+	g.damage = fmt.Errorf("%w: %w", store.ErrCorrupt, cause)
+	close(g.lost)
+	s := c.store
+	s.generation = newGeneration()
+	s.quarantines++
+	clear(s.engine.mu.contents)
 }
 
 func (c *collection) Close() error {

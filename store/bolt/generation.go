@@ -1,0 +1,220 @@
+package bolt
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/warmcache/warmcache/store"
+)
+
+// generation is one database file in the life of a DB: the one that Open found
+// or made, or the one that takes the place of a file that was found damaged
+// since. A collection belongs to the generation that its overlays lie over.
+//
+// Damage ends a generation, and begins the next in the same instant. The next one
+// reads as empty until the committer has moved the damaged file aside and created
+// a new one. It takes in what is applied meanwhile, so that a disk which does not
+// let the file be created is like one that does not let it be written.
+type generation struct {
+	// damage is why the file must not be used any more; nil as long as it is
+	// good. lost is closed right after it is set.
+	damage atomic.Pointer[error]
+	lost   chan struct{}
+	// opened is the file; nil as long as there is none.
+	opened atomic.Pointer[openFile]
+
+	// The rest is the committer's.
+
+	// before is the generation whose file has to be moved aside first; nil once
+	// it has been.
+	before *generation
+	// notBefore is when the file may be created: a disk that damages every file
+	// must not make all informers write everything again and again.
+	notBefore time.Time
+	// reported is set once it was logged that the file cannot be created.
+	reported bool
+}
+
+// openFile is a database file that bbolt has open.
+type openFile struct {
+	bolt *bbolt.DB
+	// file is the one that bbolt uses. It is ours, to release its lock when
+	// bbolt's Close cannot be called.
+	file  *os.File
+	inode uint64
+	// unsettled is set when a commit has failed whose meta page may be in the
+	// page cache and not on the disk; see settle.
+	unsettled bool
+}
+
+func newGeneration(f *openFile) *generation {
+	g := &generation{lost: make(chan struct{})}
+	if f != nil {
+		g.opened.Store(f)
+	}
+	return g
+}
+
+// damaged returns why the file must not be used any more, or nil.
+func (g *generation) damaged() error {
+	if err := g.damage.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// letGo releases the lock of a damaged file and leaves the rest as it is: bbolt's
+// Close might wait for ever for a transaction that has panicked, and would pull
+// the mapping from under a View that is running. The mapping, mostly address
+// space, is kept until the process ends.
+func (f *openFile) letGo() error { return errors.Join(unlock(f.file), f.file.Close()) }
+
+const (
+	// After the second file in a row that was damaged within patience, the next
+	// is not created at once but after a pause, which doubles.
+	minPause = time.Second
+	maxPause = time.Hour
+	patience = time.Hour
+)
+
+// current returns the generation that a collection begins on.
+func (db *DB) current() *generation {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	return db.mu.generation
+}
+
+// condemn ends g because of cause and returns the error that everything returns
+// which uses g from now on. The mark in the lock file makes the next Open move the
+// file aside should this process not live to do it.
+func (db *DB) condemn(g *generation, cause error) error {
+	err := fmt.Errorf("%s: %w", db.path, cause)
+	if !db.succeed(g, err) {
+		return g.damaged()
+	}
+	if db.readOnly {
+		return err
+	}
+	db.log.Error(err, "The cache file is damaged; moving it aside and beginning another")
+	if f := g.opened.Load(); f != nil {
+		db.lock.condemn(f.inode)
+	}
+	db.kick()
+	return err
+}
+
+// succeed makes another generation take the place of g, unless that has happened.
+func (db *DB) succeed(g *generation, err error) bool {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if !g.damage.CompareAndSwap(nil, &err) {
+		return false
+	}
+	close(g.lost)
+	if db.readOnly {
+		return true
+	}
+	next := newGeneration(nil)
+	next.before = g
+	now := db.options.Clock.Now()
+	if db.mu.replaced.IsZero() || now.Sub(db.mu.replaced) > patience {
+		db.mu.pause = 0
+	} else {
+		db.mu.pause = min(max(2*db.mu.pause, minPause), maxPause)
+	}
+	next.notBefore = now.Add(db.mu.pause)
+	db.mu.generation = next
+	db.mu.err, db.mu.backoff, db.mu.retryAt = err, 0, next.notBefore
+	return true
+}
+
+// fileOf returns the file of g to write to. It creates it if there is none, after
+// moving the damaged one aside that g replaces. It runs on the committer.
+func (db *DB) fileOf(g *generation) (*openFile, error) {
+	if err := g.damaged(); err != nil {
+		return nil, err
+	}
+	if f := g.opened.Load(); f != nil {
+		return f, nil
+	}
+	if now := db.options.Clock.Now(); g.before != nil && now.Before(g.notBefore) {
+		return nil, fmt.Errorf("%w (another file is created in %s)", g.before.damaged(), g.notBefore.Sub(now))
+	}
+	f, err := db.replace(g)
+	if err == nil {
+		g.opened.Store(f)
+		db.replaced()
+		return f, nil
+	}
+	if !g.reported {
+		g.reported = true
+		db.log.Error(err, "Cannot create a new cache file; serving from memory and trying again", "path", db.path)
+	}
+	return nil, err
+}
+
+// replace moves aside what is at the path and creates an empty file.
+func (db *DB) replace(g *generation) (*openFile, error) {
+	if before := g.before; before != nil {
+		if err := db.retire(before); err != nil {
+			return nil, err
+		}
+		g.before = nil
+	}
+	return db.openUsable()
+}
+
+// retire moves the damaged file of g aside and lets go of it. The path may have
+// another file by now, or none: whatever is there is moved, so that the next
+// generation begins with nothing.
+func (db *DB) retire(g *generation) error {
+	reason := reasonDamaged
+	f := g.opened.Load()
+	switch info, err := os.Lstat(db.path); {
+	case errors.Is(err, os.ErrNotExist):
+		reason = ""
+	case err != nil:
+		return fmt.Errorf("move the damaged cache file aside: %w", err)
+	case f != nil && inodeIn(info) != f.inode:
+		reason = reasonReplaced
+	}
+	if reason != "" {
+		if err := db.quarantine(reason, g.damaged()); err != nil {
+			return err
+		}
+	}
+	if f == nil {
+		return nil
+	}
+	if err := f.letGo(); err != nil {
+		// The lock ends with the process at the latest.
+		db.log.Error(err, "Cannot release the lock of the damaged cache file", "path", db.path)
+	}
+	return nil
+}
+
+// replaced notes that a new file exists.
+func (db *DB) replaced() {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	db.mu.replaced = db.options.Clock.Now()
+}
+
+// errRemoved means that the path does not lead to the open file any more. What is
+// written to that would be lost with the process.
+var errRemoved = fmt.Errorf("%w: the file was removed or replaced under the running process", store.ErrCorrupt)
+
+// checkPlace returns errRemoved if the file is not at its path any more. An error
+// of the file system says nothing.
+func (db *DB) checkPlace(f *openFile) error {
+	info, err := os.Lstat(db.path)
+	if errors.Is(err, os.ErrNotExist) || err == nil && inodeIn(info) != f.inode {
+		return errRemoved
+	}
+	return nil
+}

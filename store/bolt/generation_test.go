@@ -1,0 +1,227 @@
+package bolt_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	testingclock "k8s.io/utils/clock/testing"
+
+	"github.com/warmcache/warmcache/store"
+	"github.com/warmcache/warmcache/store/bolt"
+	"github.com/warmcache/warmcache/store/bolt/bolttest"
+	"github.com/warmcache/warmcache/store/storetest"
+)
+
+var errChecksum = errors.New("a checksum does not hold")
+
+// inDirectory opens a database in a directory of its own, with one collection.
+func inDirectory(t *testing.T, o bolt.Options) (path string, db *bolt.DB, c store.Collection) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "cache", "cache.db")
+	db = bolttest.Open(t, path, o)
+	c = collection(t, db)
+	apply(t, c, storetest.Put("old", "1"))
+	flush(t, c)
+	return path, db, c
+}
+
+func flush(t *testing.T, c store.Collection) {
+	t.Helper()
+	if err := c.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// beginAnew writes one object to a collection that is lost.
+func beginAnew(t *testing.T, c store.Collection) {
+	t.Helper()
+	select {
+	case <-c.Lost():
+	default:
+		t.Error("the collection is not lost")
+	}
+	if err := c.Apply(store.Batch{Clear: true, Ops: []store.Op{storetest.Put("new", "1")}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wantOnDisk closes db and checks that the file at its path has the new object
+// only.
+func wantOnDisk(t *testing.T, db *bolt.DB) {
+	t.Helper()
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again := bolttest.Open(t, db.Path(), bolt.Options{})
+	if again.Quarantined() != "" {
+		t.Errorf("the new file was quarantined: %s", again.Quarantined())
+	}
+	if got := storetest.Dump(t, collection(t, again)).Objects; len(got) != 1 || got[0].Key != "new" {
+		t.Errorf("the new file has %v", got)
+	}
+}
+
+// TestQuarantine_WhileOpen keeps the evidence and lets go of it, while the path
+// stays ours.
+func TestQuarantine_WhileOpen(t *testing.T) {
+	path, db, c := inDirectory(t, bolt.Options{})
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Quarantine(errChecksum)
+	if err := c.Flush(t.Context()); !errors.Is(err, errChecksum) {
+		t.Errorf("Flush: got %v, want the cause", err)
+	}
+	beginAnew(t, c)
+	flush(t, c)
+
+	evidence := db.Quarantined()
+	if !strings.HasPrefix(evidence, path+".quarantined-") || !strings.HasSuffix(evidence, "-damaged") {
+		t.Fatalf("moved to %q", evidence)
+	}
+	if after, err := os.ReadFile(evidence); err != nil || !bytes.Equal(before, after) {
+		t.Errorf("the damaged file was changed: %v", err)
+	}
+	file, err := os.Open(evidence)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		t.Errorf("the damaged file is still locked: %v", err)
+	}
+	if _, err := bolt.Open(path, bolt.Options{LockTimeout: time.Millisecond}); !errors.Is(err, store.ErrLocked) {
+		t.Errorf("another Open: got %v, want ErrLocked", err)
+	}
+	if s := db.Status(); s.Err != nil || s.Quarantines != 1 || s.Quarantined != evidence || s.FileBytes == 0 {
+		t.Errorf("status %+v", s)
+	}
+	wantOnDisk(t, db)
+}
+
+// TestCommit_FileNotAtItsPath must not write into a file that nobody will find.
+func TestCommit_FileNotAtItsPath(t *testing.T) {
+	for name, move := range map[string]func(path string) error{
+		"removed": os.Remove,
+		"moved":   func(path string) error { return os.Rename(path, path+".old") },
+		"replaced": func(path string) error {
+			return errors.Join(os.WriteFile(path+".other", []byte("of somebody else"), 0o600), os.Rename(path+".other", path))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path, db, c := inDirectory(t, bolt.Options{})
+			if err := move(path); err != nil {
+				t.Fatal(err)
+			}
+			apply(t, c, storetest.Put("unseen", "1"))
+			checkCorrupt(t, "Flush", c.Flush(t.Context()))
+			beginAnew(t, c)
+			flush(t, c)
+			if name == "replaced" {
+				other, err := os.ReadFile(db.Quarantined())
+				if err != nil || string(other) != "of somebody else" {
+					t.Errorf("what was at the path: %q, %v", other, err)
+				}
+			}
+			wantOnDisk(t, db)
+		})
+	}
+}
+
+// TestQuarantine_NoRoomForANewFile goes on from memory until one can be created.
+func TestQuarantine_NoRoomForANewFile(t *testing.T) {
+	path, db, c := inDirectory(t, bolt.Options{})
+	if err := os.RemoveAll(filepath.Dir(path)); err != nil {
+		t.Fatal(err)
+	}
+	c.Quarantine(errChecksum)
+	beginAnew(t, c)
+	if err := c.Flush(t.Context()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("Flush without a directory: got %v", err)
+	}
+	if got := storetest.Dump(t, c).Objects; len(got) != 1 {
+		t.Errorf("memory has %v", got)
+	}
+	if s := db.Status(); !errors.Is(s.Err, os.ErrNotExist) || s.FailedCommits == 0 || s.PendingBytes == 0 {
+		t.Errorf("status %+v", s)
+	}
+	if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	flush(t, c)
+	if s := db.Status(); s.Err != nil || s.PendingBytes != 0 {
+		t.Errorf("status after it healed %+v", s)
+	}
+	wantOnDisk(t, db)
+}
+
+// TestQuarantine_PausesBeforeTheNext keeps a disk that damages everything from
+// having everything written for ever.
+func TestQuarantine_PausesBeforeTheNext(t *testing.T) {
+	clock := testingclock.NewFakeClock(time.Unix(1e9, 0))
+	_, db, c := inDirectory(t, bolt.Options{Clock: clock})
+	for _, pause := range []time.Duration{0, time.Second, 2 * time.Second, 4 * time.Second} {
+		c.Quarantine(errChecksum)
+		beginAnew(t, c)
+		if pause > 0 {
+			clock.Step(pause - 1)
+			checkCorrupt(t, "Flush during the pause", c.Flush(t.Context()))
+			clock.Step(1)
+		}
+		flush(t, c)
+	}
+	clock.Step(2 * time.Hour)
+	c.Quarantine(errChecksum)
+	beginAnew(t, c)
+	flush(t, c)
+	wantOnDisk(t, db)
+}
+
+// TestQuarantine_DiesBeforeMovingTheFile leaves the file to the next Open.
+func TestQuarantine_DiesBeforeMovingTheFile(t *testing.T) {
+	path, db, c := inDirectory(t, bolt.Options{})
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := bolt.DieDamaged(path); err != nil {
+		t.Fatal(err)
+	}
+	_ = c
+	again := bolttest.Open(t, path, bolt.Options{})
+	if !strings.HasSuffix(again.Quarantined(), "-damaged") {
+		t.Errorf("the next Open moved it to %q", again.Quarantined())
+	}
+}
+
+// TestOpenReadOnly_Quarantine leaves the file where it is.
+func TestOpenReadOnly_Quarantine(t *testing.T) {
+	path, db, _ := inDirectory(t, bolt.Options{})
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	ro, err := bolt.OpenReadOnly(path, bolt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := collection(t, ro)
+	c.Quarantine(errChecksum)
+	checkCorrupt(t, "View", c.View(func(store.Tx) error { return nil }))
+	_, err = ro.Informers()
+	checkCorrupt(t, "Informers", err)
+	if _, err := ro.Collection(storetest.Deployments()); !errors.Is(err, store.ErrCorrupt) {
+		t.Errorf("Collection: got %v, want ErrCorrupt", err)
+	}
+	if err := ro.Close(); err != nil {
+		t.Error(err)
+	}
+	if again := bolttest.Open(t, path, bolt.Options{}); again.Quarantined() != "" {
+		t.Errorf("quarantined: %s", again.Quarantined())
+	}
+}
