@@ -39,17 +39,27 @@ func (w *walker) load(id uint64, flags uint16) (*page, error) {
 	if err != nil {
 		return nil, err
 	}
-	overflow := uint64(order.Uint32(p.data[12:]))
-	if p.flags != flags || overflow >= w.pages-id {
-		return nil, damaged("page %d has kind %#x and %d more pages, want kind %#x", id, p.flags, overflow, flags)
+	if err := w.extent(p, flags); err != nil {
+		return nil, err
 	}
-	// The page itself was marked by whoever refers to it.
-	for i := range overflow {
-		if err := w.use(id + 1 + i); err != nil {
-			return nil, err
+	return w.parse(id, make([]byte, (p.overflow()+1)*pageSize))
+}
+
+// overflow is how many more pages belong to p.
+func (p *page) overflow() uint64 { return uint64(order.Uint32(p.data[12:])) }
+
+// extent verifies the kind of a page and how long it is, and marks its overflow
+// as used. The page itself was marked by whoever refers to it.
+func (w *walker) extent(p *page, flags uint16) error {
+	if p.flags != flags || p.overflow() >= w.pages-p.id {
+		return damaged("page %d has kind %#x and %d more pages, want kind %#x", p.id, p.flags, p.overflow(), flags)
+	}
+	for i := range p.overflow() {
+		if err := w.use(p.id + 1 + i); err != nil {
+			return err
 		}
 	}
-	return w.parse(id, make([]byte, (overflow+1)*pageSize))
+	return nil
 }
 
 // use marks a page as used.

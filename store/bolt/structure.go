@@ -1,10 +1,12 @@
 package bolt
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"hash/fnv"
 	"io"
+	"slices"
 
 	"github.com/warmcache/warmcache/store"
 )
@@ -208,10 +210,10 @@ func (w *walker) branches(level []child) ([]child, error) {
 }
 
 // leaves verifies the leaves of the directory, and the trees of the buckets
-// that they name. Leaves of other trees are not read.
+// that they name. Of the leaves of other trees only the headers are read.
 func (w *walker) leaves(level []child, directory bool) error {
 	if !directory {
-		return nil
+		return w.leafHeaders(level)
 	}
 	for _, c := range level {
 		p, err := w.load(c.id, flagLeaf)
@@ -222,6 +224,24 @@ func (w *walker) leaves(level []child, directory bool) error {
 			if err := w.bucket(p, pageHeader+i*pageElement); err != nil {
 				return err
 			}
+		}
+	}
+	return nil
+}
+
+// leafHeaders verifies how long leaves say they are. bbolt believes it when it
+// frees one: a damaged number makes it put billions of pages on its free list,
+// which ends the process.
+func (w *walker) leafHeaders(level []child) error {
+	// In the order of the file, which is what a disk reads fastest.
+	slices.SortFunc(level, func(a, b child) int { return cmp.Compare(a.id, b.id) })
+	for _, c := range level {
+		p, err := w.header(c.id)
+		if err != nil {
+			return err
+		}
+		if err := w.extent(p, flagLeaf); err != nil {
+			return err
 		}
 	}
 	return nil
