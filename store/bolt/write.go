@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"go.etcd.io/bbolt"
+
+	"github.com/warmcache/warmcache/store"
 )
 
 // fillPercent of pages when they split. Object keys mostly arrive in order; the
@@ -177,12 +179,16 @@ func createBucket(tx *bbolt.Tx, name []byte) (*bbolt.Bucket, error) {
 	return bucket, nil
 }
 
-// deleteBucket deletes a bucket if it exists.
+// deleteBucket deletes a bucket if it exists. bbolt fails to, by an error without
+// a type, if it takes something in it for another bucket.
 func deleteBucket(tx *bbolt.Tx, name []byte) error {
 	if tx.Bucket(name) == nil {
 		return nil
 	}
-	return tx.DeleteBucket(name)
+	if err := tx.DeleteBucket(name); err != nil {
+		return fmt.Errorf("%w: bbolt: %w", store.ErrCorrupt, err)
+	}
+	return nil
 }
 
 // deleteContents deletes every bucket of c but the header.
