@@ -9,11 +9,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
-// order to a child: one case.
+// task is what a child is told: one case.
 type task struct {
 	// Campaign is the name of a campaign.
 	Campaign string
@@ -27,6 +28,7 @@ type task struct {
 // campaigns are what a child can do with a case, in a directory of its own.
 var campaigns = map[string]func(samples []*sample, t task, dir string) (result, error){
 	"file": fileCase,
+	"live": liveCase,
 }
 
 // serve is a child: it reads tasks and writes results, one a line, until there
@@ -61,8 +63,21 @@ func runCase(samples []*sample, t task, dir string) (result, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil && !(t.Again && errors.Is(err, fs.ErrExist)) {
 		return result{}, err
 	}
+	_ = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0)
 	r, err := campaigns[t.Campaign](samples, t, dir)
+	r.Peak = peakMemory()
 	return r, errors.Join(err, os.RemoveAll(dir))
+}
+
+// peakMemory is the most memory that was resident since it was reset, in KiB.
+func peakMemory() (kib int64) {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(status), "VmHWM:")
+	_, _ = fmt.Sscan(rest, &kib) // 0 where there is no such line
+	return kib
 }
 
 // fileCase uses a damaged file.

@@ -18,6 +18,10 @@ import (
 // it is open stays mapped, with the address space that was reserved for it.
 const casesPerChild = 200
 
+// memoryLimit is how much memory a child may have resident, in KiB: a damaged
+// number must not decide it. The samples and their maps take 300 MiB.
+const memoryLimit = 1 << 20
+
 // campaign runs cases in children, several at a time.
 type campaign struct {
 	testing.TB
@@ -32,7 +36,8 @@ type campaign struct {
 		// were moved aside after that.
 		crashes, struck int
 		lives           map[int]int
-		// memory is the largest resident set of a child, in KiB.
+		gaps            map[string]int
+		// memory is the most that a child had resident, in KiB.
 		memory int64
 	}
 }
@@ -43,7 +48,7 @@ func run(t *testing.T, name string, count int) *campaign {
 	if c.seed == 0 {
 		c.seed = uint64(time.Now().UnixNano())
 	}
-	c.mu.lives = map[int]int{}
+	c.mu.lives, c.mu.gaps = map[int]int{}, map[string]int{}
 	c.prepare(t)
 	begin := time.Now()
 	numbers := make(chan int)
@@ -95,6 +100,9 @@ func (c *campaign) report(took time.Duration) {
 		"%d crashes of children, %d files condemned for it; %d files with wrong index entries that no check finds; at most %d MiB resident",
 		c.name, m.cases, took.Seconds(), float64(m.cases)/took.Seconds(), m.quarantined, m.noticed, m.late, m.lives,
 		m.crashes, m.struck, m.unnoticed, m.memory>>10)
+	if len(m.gaps) > 0 {
+		c.Logf("known gaps: %v", m.gaps)
+	}
 	if c.Failed() {
 		c.Logf("replay with -seed=%d -samples=%s -case=N", c.seed, c.dir)
 	} else {
@@ -151,9 +159,16 @@ func (c *campaign) attempt(child *child, t task) (survived bool) {
 	c.mu.cases++
 	c.mu.lives[r.Lives]++
 	c.mu.unnoticed += r.Unnoticed
+	c.mu.memory = max(c.mu.memory, r.Peak)
+	if r.Peak > memoryLimit {
+		c.Errorf("case %d takes %d MiB: %s", t.Number, r.Peak>>10, r.What)
+	}
 	count(&c.mu.quarantined, r.Quarantined)
 	count(&c.mu.noticed, r.Noticed)
 	count(&c.mu.late, r.Late)
+	for _, gap := range r.Gaps {
+		c.mu.gaps[gap]++
+	}
 	if t.Again {
 		count(&c.mu.struck, r.Quarantined)
 		if !r.Quarantined {
@@ -229,15 +244,12 @@ func (c *campaign) end(child *child) {
 	if err := child.cmd.Wait(); err != nil {
 		c.Errorf("a child failed: %v\n%s", err, child.tail())
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.mu.memory = max(c.mu.memory, child.cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss)
 }
 
 // tail is the beginning of what the child has said when it ended, which names
 // the cause.
 func (child *child) tail() string {
-	const most = 6000
+	const most = 100000
 	s := child.stderr.String()
 	return strings.TrimSpace(s[:min(len(s), most)])
 }

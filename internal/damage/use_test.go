@@ -33,6 +33,9 @@ type user struct {
 	evidence []byte
 	// may are the contents that a collection can have, by the name of the spec.
 	may map[string][]contents
+	// byVersion says that of headers only the resourceVersion is compared, and
+	// departed records are not, because damage kept the process from reading them.
+	byVersion bool
 	// condemned says that the next Open has to move the file aside.
 	condemned bool
 
@@ -51,6 +54,10 @@ type result struct {
 	// Late says that a life after the first met damage, Lives how many it took.
 	Late  bool
 	Lives int
+	// Peak is how much memory the child had at most, in KiB.
+	Peak int64
+	// Gaps are what is wrong and known; see knownGap.
+	Gaps []string
 	// Unnoticed counts index entries that are wrong without anything saying so.
 	Unnoticed int
 }
@@ -102,6 +109,7 @@ func (u *user) live() (noticed bool) {
 		return false
 	}
 	moved := u.checkOpen(db)
+	before := db.Status().Quarantines
 	var lives []*member
 	for _, s := range u.used() {
 		m := &member{user: u, spec: s, db: db}
@@ -116,16 +124,29 @@ func (u *user) live() (noticed bool) {
 		m.detach()
 		noticed = noticed || m.noticed
 	}
-	closed := u.corrupt("Close", db.Close())
-	u.condemned = closed
+	failed := u.corrupt("Close", db.Close())
 	for _, m := range lives {
-		u.condemned = u.condemned || m.failed
-		if !m.failed && !closed {
-			u.may[m.name] = nil
-		}
-		u.may[m.name] = append(u.may[m.name], m.after...)
+		failed = failed || m.failed
 	}
-	return noticed || closed || moved
+	replaced := db.Status().Quarantines > before
+	u.condemned = failed && !replaced
+	for _, m := range lives {
+		u.expect(m, failed, replaced)
+	}
+	return noticed || failed || moved || replaced
+}
+
+// expect says what the next life may find of a collection. After an error that
+// is what this life has left or what it has found; in a file that was begun anew,
+// also nothing.
+func (u *user) expect(m *member, failed, replaced bool) {
+	switch {
+	case replaced:
+		u.may[m.name] = []contents{{}}
+	case !failed:
+		u.may[m.name] = nil
+	}
+	u.may[m.name] = append(u.may[m.name], m.after...)
 }
 
 // checkOpen checks what Open did with the file.
@@ -191,6 +212,9 @@ func (m *member) open() {
 	var found contents
 	index, err := m.read(&found)
 	raw := m.corrupt("View", err)
+	if raw {
+		c.Quarantine(err) // as readers have to
+	}
 	_, err = m.Attach(c, m.codec, m.codec.Fingerprint())
 	attach := m.corrupt("Attach", err)
 	load := m.corrupt("Load", m.Load(context.Background()))
@@ -243,16 +267,23 @@ func (m *member) read(found *contents) (index map[string]bool, err error) {
 // compare checks that the contents are allowed.
 func (m *member) compare(found contents) {
 	for _, may := range m.may[m.name] {
-		if same(may, found) {
+		if same(may, found) || m.byVersion && may.Header.RV == found.Header.RV && maps.Equal(may.Objects, found.Objects) {
 			return
 		}
+	}
+	if gap := knownGap(m.may[m.name], found); gap != "" {
+		m.Gaps = append(m.Gaps, gap)
+		m.noticed = true
+		return
 	}
 	m.problem("%s: the contents are those of no commit: %s", m.name, closest(m.may[m.name], found))
 }
 
 func same(a, b contents) bool {
-	return reflect.DeepEqual(a.Header, b.Header) && maps.Equal(a.Objects, b.Objects) && maps.Equal(a.Departed, b.Departed)
+	return sameHeader(a.Header, b.Header) && maps.Equal(a.Objects, b.Objects) && maps.Equal(a.Departed, b.Departed)
 }
+
+func sameHeader(a, b store.Header) bool { return reflect.DeepEqual(a, b) }
 
 // closest says how the contents differ from the newest that are allowed.
 func closest(may []contents, found contents) string {
@@ -299,7 +330,6 @@ func (m *member) checkIndex(header store.Header, got map[string]bool) {
 	if maps.Equal(want, got) {
 		return
 	}
-	m.noticed = true
 	if m.evidence == nil {
 		return // what was found was seen before, or is for the next life
 	}
@@ -365,7 +395,7 @@ func (m *member) change() indexer.Update {
 func (m *member) remember() {
 	now, err := m.current(m.spec)
 	if m.corrupt("View", err) {
-		m.noticed, m.failed = true, true
+		m.noticed = true
 		return
 	}
 	stopped := now

@@ -1,0 +1,30 @@
+package damage
+
+import (
+	"maps"
+
+	"github.com/warmcache/warmcache/store"
+)
+
+// knownGap names the gap in what the file format can tell that explains why
+// contents were read which no commit has left; empty if none does. The campaigns
+// count them. An entry goes when its gap does.
+//
+//   - A header that is lost by its key or bucket, while its totals are not, looks
+//     like one that was never written, and objects without a header are served.
+//   - Departed records are in no sum that readers compare: one that is lost, or
+//     that a lost write has brought back, is not missed.
+func knownGap(may []contents, found contents) string {
+	for _, m := range may {
+		if !maps.Equal(m.Objects, found.Objects) {
+			continue
+		}
+		if sameHeader(m.Header, found.Header) {
+			return "departed records are not those of the commit"
+		}
+		if sameHeader(store.Header{}, found.Header) {
+			return "header is missing, objects are served"
+		}
+	}
+	return ""
+}
