@@ -71,7 +71,7 @@ func (x *Indexer) updateLocked(u Update) ([]any, error) {
 		x.abandonLocked(err)
 		return olds, nil
 	}
-	x.persistLocked(batch)
+	_ = x.persistLocked(batch)
 	return olds, nil
 }
 

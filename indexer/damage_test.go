@@ -257,9 +257,9 @@ func TestIndexer_Apply_NotARuntimeObject(t *testing.T) {
 	}
 }
 
-// The store may be closed, or found to be damaged, under a running informer.
+// The store may be closed under a running informer.
 func TestIndexer_Apply_CollectionIsGone(t *testing.T) {
-	for _, cause := range []error{store.ErrClosed, store.ErrCorrupt, store.ErrReadOnly} {
+	for _, cause := range []error{store.ErrClosed, store.ErrReadOnly} {
 		t.Run(cause.Error(), func(t *testing.T) {
 			file := storetest.NewMemory()
 			p := start(t, file, refuse("bad", cause))

@@ -1,6 +1,7 @@
 package indexer
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/warmcache/warmcache/store"
@@ -34,6 +35,9 @@ func (x *Indexer) Departed() ([]Departed, error) {
 			return true
 		})
 	})
+	if errors.Is(err, store.ErrCorrupt) {
+		collection.Quarantine(err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -56,5 +60,5 @@ func (x *Indexer) UpdateDeparted(ops []store.DepartedOp) {
 	}
 	x.write.Lock()
 	defer x.write.Unlock()
-	x.persistLocked(store.Batch{Departed: ops})
+	_ = x.persistLocked(store.Batch{Departed: ops})
 }

@@ -18,12 +18,14 @@
 //     the objects in it, whatever fails.
 //   - Objects are encoded when they are applied. A caller that mutates an object
 //     it got from the indexer, which is a bug, does not damage the file.
+//   - A file that is found damaged, whoever finds it, is replaced while the process
+//     runs: Restore writes what is in memory to the new one.
 //   - Reads never fail for lack of a disk. When a record cannot be written the
 //     indexer goes on in memory, and what the file then holds is either an older
 //     consistent state or marked incomplete, so that the next start lists.
 //   - Only what is whole is served. Load shows all objects or none: one record
-//     with a wrong checksum, or a sum that does not add up, empties the
-//     collection. Records that another program version, transform or selector
+//     with a wrong checksum, or a sum that does not add up, has the file moved
+//     aside. Records that another program version, transform or selector
 //     has written are known, so that a list can tell what has been deleted since,
 //     and not served.
 //   - Functions of users (index functions) cannot bring the process down: an

@@ -5,3 +5,7 @@ import "errors"
 // ErrNotLoaded means that objects cannot be changed because those in the
 // attached collection have not been loaded: memory and file would drift apart.
 var ErrNotLoaded = errors.New("stored objects have not been loaded")
+
+// errUndecodable means that a record whose checksum holds cannot be decoded: it is
+// not damaged, but this program does not understand it.
+var errUndecodable = errors.New("the stored record is whole, but not understood")

@@ -168,6 +168,10 @@ func (x *Indexer) rebuildLocked(names []string) {
 	if !x.write.persistentLocked() {
 		return
 	}
+	if x.write.restoring {
+		x.write.restoreAgain = true
+		return
+	}
 	x.logger.V(2).Info("Rewriting stored indices", "informer", x.write.collection.Identity(), "indices", names)
 	batch := store.Batch{DropIndices: names}
 	for _, key := range x.objects.ListKeys() {
@@ -190,7 +194,7 @@ func (x *Indexer) rebuildLocked(names []string) {
 		header.Indices = x.fingerprintsLocked()
 	}
 	batch.Header = &header
-	x.persistLocked(batch)
+	_ = x.persistLocked(batch)
 }
 
 func (x *Indexer) fingerprintsLocked() map[string]string {

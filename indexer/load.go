@@ -36,7 +36,8 @@ type record struct {
 //
 // After an error nothing is loaded. That of ctx leaves everything as it was. Any
 // other means that the objects must be listed: if it wraps store.ErrCorrupt the
-// collection has been emptied, otherwise it is left alone by this process.
+// collection is empty, in another file if the old one was damaged; otherwise it is
+// left alone by this process.
 func (x *Indexer) Load(ctx context.Context) error {
 	x.write.Lock()
 	r := reader{collection: x.write.collection, codec: x.write.codec, foreign: x.write.foreignLocked()}
@@ -77,7 +78,7 @@ func (x *Indexer) installLoadedLocked(r *reader) {
 		header := x.write.header
 		header.Clean = false
 		x.write.header = header
-		x.persistLocked(store.Batch{Header: &header})
+		_ = x.persistLocked(store.Batch{Header: &header})
 	}
 	x.reindexLocked()
 }
@@ -169,11 +170,19 @@ func (r *reader) take(chunk []record) error {
 	})
 	for i, record := range chunk {
 		if errs[i] != nil {
-			return fmt.Errorf("object %s: %w", record.key, errs[i])
+			return undecodable(record, errs[i])
 		}
 		r.objects[record.key] = decoded[i]
 	}
 	return nil
+}
+
+// undecodable tells a record that is damaged from one that is what was written.
+func undecodable(r record, err error) error {
+	if _, damage := store.Unseal(r.value); damage == nil {
+		err = fmt.Errorf("%w: %w", errUndecodable, err)
+	}
+	return fmt.Errorf("object %s: %w", r.key, err)
 }
 
 func uidInRecord(value []byte) string {

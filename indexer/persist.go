@@ -26,6 +26,9 @@ type persistence struct {
 	loaded bool
 	// suspended says why nothing is written any more, or is nil.
 	suspended error
+	// restoring is set while Restore is under way: whatever header says, the
+	// collection is told that it is incomplete. restoreAgain makes it begin again.
+	restoring, restoreAgain bool
 }
 
 // persistentLocked reports whether changes are written.
@@ -59,7 +62,7 @@ type Origin struct {
 // fingerprint count as known, for deletes, but are not served.
 //
 // An error means that the header cannot be read, and is dealt with: the
-// collection stays attached, has been emptied if the error wraps
+// collection stays attached, begins anew in another file if the error wraps
 // store.ErrCorrupt, and is left alone by this process otherwise.
 func (x *Indexer) Attach(collection store.Collection, codec Codec, fingerprint string) (Origin, error) {
 	x.write.Lock()
@@ -122,14 +125,18 @@ func (x *Indexer) Reset() {
 }
 
 // distrustLocked deals with a collection that cannot be read. Only damage is a
-// reason to drop what is in it.
+// reason to drop what is in it. It is one to move the whole file aside, except
+// where the records are what was written, and only make no sense to this program.
 func (x *Indexer) distrustLocked(cause error) {
 	if !errors.Is(cause, store.ErrCorrupt) {
 		x.write.loaded = true
 		x.suspendLocked(cause)
 		return
 	}
-	x.logger.Error(cause, "Stored objects are damaged; they are dropped and listed again", "informer", x.write.collection.Identity())
+	if !errors.Is(cause, errUndecodable) {
+		x.write.collection.Quarantine(cause)
+	}
+	x.logger.Error(cause, "Stored objects cannot be used; they are dropped and listed again", "informer", x.write.collection.Identity())
 	x.emptyLocked()
 }
 
@@ -138,29 +145,37 @@ func (x *Indexer) emptyLocked() {
 	x.write.unread = nil
 	x.write.loaded = true
 	header := x.emptyHeaderLocked()
-	x.persistLocked(store.Batch{Clear: true, Header: &header})
+	_ = x.persistLocked(store.Batch{Clear: true, Header: &header})
 }
 
 func (x *Indexer) emptyHeaderLocked() store.Header {
 	return store.Header{Fingerprint: x.write.fingerprint, Indices: x.fingerprintsLocked()}
 }
 
-// persistLocked hands a batch to the collection. An error means either that the
-// collection is gone for good, so that the file keeps an older consistent state,
-// or that the batch holds what cannot be stored.
-func (x *Indexer) persistLocked(batch store.Batch) {
+// persistLocked hands a batch to the collection. Its error, which it has dealt
+// with, means that the collection is lost, so that Restore will write everything;
+// that it is gone for good, so that the file keeps an older consistent state; or
+// that the batch holds what cannot be stored.
+func (x *Indexer) persistLocked(batch store.Batch) error {
 	if !x.write.persistentLocked() {
-		return
+		return nil
+	}
+	header := batch.Header
+	if header != nil && x.write.restoring {
+		incomplete := *header
+		incomplete.Complete = false
+		batch.Header = &incomplete
 	}
 	err := x.write.collection.Apply(batch)
 	switch {
 	case errors.Is(err, store.ErrInvalidBatch):
 		x.abandonLocked(err)
-	case err != nil:
+	case err != nil && !errors.Is(err, store.ErrCorrupt):
 		x.suspendLocked(err)
-	case batch.Header != nil:
-		x.write.header = *batch.Header
+	case header != nil:
+		x.write.header = *header
 	}
+	return err
 }
 
 // suspendLocked stops writing for the rest of this process: changes that the
@@ -204,11 +219,14 @@ func (x *Indexer) Flush(ctx context.Context) error {
 // Detach flushes and releases the collection. The indexer keeps its objects and
 // answers reads; further changes stay in memory.
 func (x *Indexer) Detach() error {
+	if isClosed(x.Lost()) {
+		x.Restore()
+	}
 	x.write.Lock()
 	if x.write.persistentLocked() && x.write.loaded {
 		header := x.write.header
 		header.Clean = true
-		x.persistLocked(store.Batch{Header: &header})
+		_ = x.persistLocked(store.Batch{Header: &header})
 	}
 	collection := x.write.collection
 	x.write.collection = nil

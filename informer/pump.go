@@ -20,15 +20,15 @@ import (
 // version we resumed from, or our copy is wrong. Only a list tells.
 var errContradiction = errors.New("the server's events contradict the stored objects")
 
-// pump loads the stored objects and then applies batches until the queue is
-// closed. The reflector probes and resumes meanwhile.
-func (i *sharedIndexInformer) pump(ctx context.Context) {
+// load loads the stored objects, while the reflector probes and resumes. It returns
+// false if ctx ended before.
+func (i *sharedIndexInformer) load(ctx context.Context) bool {
 	start := i.clock.Now()
 	err := i.indexer.Load(ctx)
 	if ctx.Err() != nil {
 		// What is queued must not be applied to, or shown from, a copy that was
 		// not read to its end.
-		return
+		return false
 	}
 	if err != nil {
 		i.lifecycle.queue.Fail(err)
@@ -40,6 +40,24 @@ func (i *sharedIndexInformer) pump(ctx context.Context) {
 	}
 	klog.FromContext(ctx).V(2).Info("Loaded stored objects", "informer", i.name(),
 		"objects", i.indexer.Len(), "duration", i.clock.Since(start))
+	return true
+}
+
+// restore writes everything anew whenever the file is found damaged. It must not
+// begin before load has returned.
+func (i *sharedIndexInformer) restore(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-i.indexer.Lost():
+			i.indexer.Restore()
+		}
+	}
+}
+
+// pump applies batches until the queue is closed.
+func (i *sharedIndexInformer) pump(ctx context.Context) {
 	for {
 		err := i.lifecycle.queue.PopBatch(func(b fifo.Batch) error { return i.apply(ctx, b) })
 		if errors.Is(err, fifo.ErrClosed) {

@@ -59,7 +59,10 @@ func (i *sharedIndexInformer) RunWithContext(ctx context.Context) {
 		<-ctx.Done()
 		i.lifecycle.queue.Close()
 	})
-	i.pump(ctx)
+	if i.load(ctx) {
+		feeders.StartWithContext(ctx, i.restore)
+		i.pump(ctx)
+	}
 }
 
 func (i *sharedIndexInformer) begin() bool {

@@ -97,6 +97,9 @@ func (l *liveUser) run() (err error) {
 func (l *liveUser) end(before uint64) {
 	failed := false
 	for _, m := range l.members {
+		m.restore()
+	}
+	for _, m := range l.members {
 		failed = l.corrupt("Flush", m.Flush(context.Background())) || failed
 	}
 	for _, m := range l.members {
@@ -172,6 +175,7 @@ func (l *liveUser) round(m *member, round int) {
 	if keys := m.ListKeys(); len(keys) > 2 {
 		u.Changes = append(u.Changes, indexer.Change{Key: keys[0], Depart: true})
 	}
+	m.restore()
 	if _, err := m.Apply(u); err != nil {
 		l.corruptOnly("Apply", err)
 	}

@@ -31,7 +31,7 @@ type campaign struct {
 
 	mu struct {
 		sync.Mutex
-		cases, quarantined, noticed, late, unnoticed int
+		cases, quarantined, noticed, late, restored int
 		// crashes are children that ended by themselves, struck the files that
 		// were moved aside after that.
 		crashes, struck int
@@ -97,9 +97,9 @@ func (c *campaign) report(took time.Duration) {
 	defer c.mu.Unlock()
 	m := &c.mu
 	c.Logf("%s: %d cases in %.1fs (%.0f/s): %d quarantined by the first Open, %d noticed, %d of them late, lives %v; "+
-		"%d crashes of children, %d files condemned for it; %d files with wrong index entries that no check finds; at most %d MiB resident",
+		"%d files begun anew by a running process; %d crashes of children, %d files condemned for it; at most %d MiB resident",
 		c.name, m.cases, took.Seconds(), float64(m.cases)/took.Seconds(), m.quarantined, m.noticed, m.late, m.lives,
-		m.crashes, m.struck, m.unnoticed, m.memory>>10)
+		m.restored, m.crashes, m.struck, m.memory>>10)
 	if len(m.gaps) > 0 {
 		c.Logf("known gaps: %v", m.gaps)
 	}
@@ -158,7 +158,6 @@ func (c *campaign) attempt(child *child, t task) (survived bool) {
 	}
 	c.mu.cases++
 	c.mu.lives[r.Lives]++
-	c.mu.unnoticed += r.Unnoticed
 	c.mu.memory = max(c.mu.memory, r.Peak)
 	if r.Peak > memoryLimit {
 		c.Errorf("case %d takes %d MiB: %s", t.Number, r.Peak>>10, r.What)
@@ -166,6 +165,7 @@ func (c *campaign) attempt(child *child, t task) (survived bool) {
 	count(&c.mu.quarantined, r.Quarantined)
 	count(&c.mu.noticed, r.Noticed)
 	count(&c.mu.late, r.Late)
+	count(&c.mu.restored, r.Restored)
 	for _, gap := range r.Gaps {
 		c.mu.gaps[gap]++
 	}

@@ -54,12 +54,13 @@ type result struct {
 	// Late says that a life after the first met damage, Lives how many it took.
 	Late  bool
 	Lives int
+	// Restored says that a process lost the file while it had it open, and wrote
+	// everything to the one that took its place.
+	Restored bool
 	// Peak is how much memory the child had at most, in KiB.
 	Peak int64
 	// Gaps are what is wrong and known; see knownGap.
 	Gaps []string
-	// Unnoticed counts index entries that are wrong without anything saying so.
-	Unnoticed int
 }
 
 func newUser(s *sample, path string) *user {
@@ -338,8 +339,9 @@ func (m *member) checkIndex(header store.Header, got map[string]bool) {
 		m.problem("%v", err)
 		return
 	}
-	if bolt.Verify(path) == nil {
-		m.Unnoticed++
+	report, err := bolt.Check(context.Background(), path, bolt.CheckOptions{})
+	if report.Problems == 0 {
+		m.problem("%s: index entries are wrong, and a check finds nothing: %v", m.name, err)
 	}
 	_ = os.Remove(path) // removed with its directory otherwise
 }
@@ -350,6 +352,7 @@ func (m *member) write() {
 	if m.collection == nil {
 		return
 	}
+	m.restore()
 	for _, u := range []indexer.Update{m.list(), m.change()} {
 		if _, err := m.Apply(u); err != nil {
 			m.problem("%s: Apply: %v", m.name, err)
@@ -357,6 +360,19 @@ func (m *member) write() {
 	}
 	m.failed = m.corrupt("Flush", m.Flush(context.Background()))
 	m.remember()
+}
+
+// restore writes everything anew, as informers do, if the file was lost, and says
+// whether it was.
+func (m *member) restore() (lost bool) {
+	select {
+	case <-m.Lost():
+		m.Restore()
+		m.Restored = true
+		return true
+	default:
+		return false
+	}
 }
 
 // list replaces everything by some objects, if the collection is not complete.

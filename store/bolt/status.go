@@ -36,7 +36,7 @@ func (f *openFile) size() (total, free int64) {
 		return 0, 0
 	}
 	total = info.Size()
-	meta, err := (&walker{file: f.file}).meta(total)
+	meta, _, err := readMeta(f.file, total)
 	if err != nil {
 		return total, 0
 	}

@@ -48,15 +48,20 @@ func (w *writer) open(o *overlay) (err error) {
 	return err
 }
 
-func (w *writer) clear(o *overlay) error {
+func (w *writer) clear(o *overlay) (err error) {
 	if o.cleared {
-		if err := w.header.Delete(headerKey); err != nil {
+		if err := w.c.deleteCollection(w.tx); err != nil {
 			return err
 		}
-		return w.c.deleteContents(w.tx)
+		w.header, err = createBucket(w.tx, w.c.names.header)
+		return err
 	}
 	for name := range o.dropped {
 		if err := deleteBucket(w.tx, w.c.names.index(name)); err != nil {
+			return err
+		}
+		// Zeros instead of nothing: the header may still list the index.
+		if err := w.putIndexTotals(name, indexTotals{}); err != nil {
 			return err
 		}
 	}
@@ -78,18 +83,45 @@ func (w *writer) objects(o *overlay) error {
 	})
 }
 
+// indices counts entries as objects does objects.
 func (w *writer) indices(o *overlay) error {
 	for name, index := range o.indices {
-		if err := w.each(w.c.names.index(name), index, func(bucket *bbolt.Bucket, e entry) error {
-			if e.value == nil {
+		totals, err := w.indexTotals(name)
+		if err != nil {
+			return err
+		}
+		err = w.each(w.c.names.index(name), index, func(bucket *bbolt.Bucket, e entry) error {
+			switch exists := bucket.Get(e.key) != nil; {
+			case e.value == nil && exists:
+				totals.remove(e.key)
 				return bucket.Delete(e.key)
+			case e.value != nil && !exists:
+				totals.add(e.key)
+				return bucket.Put(e.key, e.value)
 			}
-			return bucket.Put(e.key, e.value)
-		}); err != nil {
+			return nil
+		})
+		if err == nil {
+			err = w.putIndexTotals(name, totals)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// indexTotals returns the totals of an index, zeros if there are none.
+func (w *writer) indexTotals(name string) (indexTotals, error) {
+	sealed := w.header.Get(indexTotalsKey(name))
+	if sealed == nil {
+		return indexTotals{}, nil
+	}
+	return decodeIndexTotals(sealed)
+}
+
+func (w *writer) putIndexTotals(name string, totals indexTotals) error {
+	return w.header.Put(indexTotalsKey(name), totals.encode())
 }
 
 func (w *writer) departed(o *overlay) error {
@@ -147,8 +179,24 @@ func (w *writer) close(o *overlay) error {
 		if err := w.header.Put(headerKey, sealed); err != nil {
 			return err
 		}
+		if err := w.addIndexTotals(o.header); err != nil {
+			return err
+		}
 	}
 	return w.header.Put(totalsKey, w.totals.encode())
+}
+
+// addIndexTotals gives every index that the header lists totals, also one without
+// entries: so that an index that is lost as a whole is missed.
+func (w *writer) addIndexTotals(header *store.Header) error {
+	for name := range header.Indices {
+		if w.header.Get(indexTotalsKey(name)) == nil {
+			if err := w.putIndexTotals(name, indexTotals{}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // each calls fn for the entries of t, in key order, with their bucket. It
