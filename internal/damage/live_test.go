@@ -96,11 +96,9 @@ func (l *liveUser) run() (err error) {
 // end stops the informers, and says what the next process may find.
 func (l *liveUser) end(before uint64) {
 	failed := false
+	flush(l.members)
 	for _, m := range l.members {
-		m.restore()
-	}
-	for _, m := range l.members {
-		failed = l.corrupt("Flush", m.Flush(context.Background())) || failed
+		failed = m.failed || failed
 	}
 	for _, m := range l.members {
 		failed = l.corrupt("Detach", m.Detach()) || failed
@@ -110,9 +108,12 @@ func (l *liveUser) end(before uint64) {
 	l.condemned = failed && !replaced
 	l.Noticed = failed || replaced || l.seen
 	for _, m := range l.members {
-		if replaced {
+		if !failed {
+			l.may[m.name] = nil // everything but what it has left is gone
+		} else if replaced {
 			l.may[m.name] = append(l.may[m.name], contents{})
 		}
+		l.may[m.name] = append(l.may[m.name], m.after...)
 	}
 }
 

@@ -120,6 +120,7 @@ func (u *user) live() (noticed bool) {
 	for _, m := range lives {
 		m.write()
 	}
+	flush(lives)
 	u.evidence = nil
 	for _, m := range lives {
 		m.detach()
@@ -358,8 +359,28 @@ func (m *member) write() {
 			m.problem("%s: Apply: %v", m.name, err)
 		}
 	}
-	m.failed = m.corrupt("Flush", m.Flush(context.Background()))
-	m.remember()
+}
+
+// flush makes everything durable, as informers do: damage that a commit meets
+// costs the file, and everything is written again.
+func flush(members []*member) {
+	again := true
+	for try := 0; again && try < 4; try++ {
+		again = false
+		for _, m := range members {
+			if m.collection != nil {
+				again = m.restore() || again
+				m.failed = m.corrupt("Flush", m.Flush(context.Background()))
+				again = m.failed || again
+				m.noticed = m.noticed || m.failed
+			}
+		}
+	}
+	for _, m := range members {
+		if m.collection != nil {
+			m.remember()
+		}
+	}
 }
 
 // restore writes everything anew, as informers do, if the file was lost, and says
