@@ -12,10 +12,15 @@ import (
 //
 //   - A header that is lost by its key or bucket, while its totals are not, looks
 //     like one that was never written, and objects without a header are served.
+//   - A page of an earlier commit that comes back under an open file, and holds a
+//     whole collection, is what the next commit goes on from.
 //   - Departed records are in no sum that readers compare: one that is lost, or
 //     that a lost write has brought back, is not missed.
-func knownGap(may []contents, found contents) string {
-	for _, m := range may {
+func (m *member) knownGap(found contents) string {
+	if m.older {
+		return "earlier pages came back under an open file"
+	}
+	for _, m := range m.may[m.name] {
 		if !maps.Equal(m.Objects, found.Objects) {
 			continue
 		}

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -19,7 +20,8 @@ import (
 )
 
 // TestLive damages files while they are open: under readers, changes and commits.
-func TestLive(t *testing.T) { run(t, "live", cases(600)) }
+// It takes ten times as long as TestFile.
+func TestLive(t *testing.T) { run(t, "live", cases(1500)/10) }
 
 // liveCase is one process in which the file is damaged under its feet, and then
 // others that find it.
@@ -80,11 +82,15 @@ func (l *liveUser) run() (err error) {
 	var workers sync.WaitGroup
 	workers.Go(func() { l.read(stop) })
 	workers.Go(func() { l.churn(stop, rounds) })
-	for range l.IntN(4) {
+	for range 1 + 2*l.IntN(4) {
+		<-rounds
+	}
+	// The writer waits at the end of a round, or is in the middle of the next.
+	if l.anything = l.IntN(2) == 0; l.anything {
 		<-rounds
 	}
 	err = l.damage()
-	for range 2 + l.IntN(4) {
+	for range 6 + l.IntN(8) {
 		<-rounds
 	}
 	close(stop)
@@ -108,9 +114,7 @@ func (l *liveUser) end(before uint64) {
 	l.condemned = failed && !replaced
 	l.Noticed = failed || replaced || l.seen
 	for _, m := range l.members {
-		if !failed {
-			l.may[m.name] = nil // everything but what it has left is gone
-		} else if replaced {
+		if replaced {
 			l.may[m.name] = append(l.may[m.name], contents{})
 		}
 		l.may[m.name] = append(l.may[m.name], m.after...)
@@ -153,16 +157,20 @@ func (l *liveUser) read(stop chan struct{}) {
 	}
 }
 
-// churn changes objects and flushes. Each round is told once.
+// churn changes objects and flushes. The end of each round is told, and then the
+// beginning of the next.
 func (l *liveUser) churn(stop, rounds chan struct{}) {
 	for round := 1; ; round++ {
 		for _, m := range l.members {
 			l.round(m, round)
 		}
-		select {
-		case rounds <- struct{}{}:
-		case <-stop:
-			return
+		// At the end and at the beginning: in between, nothing is written.
+		for range 2 {
+			select {
+			case rounds <- struct{}{}:
+			case <-stop:
+				return
+			}
 		}
 	}
 }
@@ -223,6 +231,8 @@ func (l *liveUser) inPlace() error {
 		d.strike()
 	}
 	d.keepExtents()
+	d.keepMetas(before)
+	l.older = strings.Contains(d.String(), "after commit")
 	l.describe(fmt.Sprint(d.what))
 	file, err := os.OpenFile(l.path, os.O_RDWR, 0)
 	if err != nil {
@@ -261,5 +271,13 @@ func (d *damaged) keepExtents() {
 		if order.Uint16(page[8:]) == leafPage && uint64(order.Uint32(page[12:])) > uint64(len(d.file)/pageSize) {
 			order.PutUint32(page[12:], 0)
 		}
+	}
+}
+
+// keepMetas takes another kind back: an earlier meta page that comes back under
+// an open file makes bbolt go on from a state whose pages it has given away.
+func (d *damaged) keepMetas(before []byte) {
+	if strings.Contains(d.String(), "after commit") {
+		copy(d.file[:min(len(d.file), 2*pageSize)], before)
 	}
 }

@@ -36,6 +36,13 @@ type user struct {
 	// byVersion says that of headers only the resourceVersion is compared, and
 	// departed records are not, because damage kept the process from reading them.
 	byVersion bool
+	// older says that pages of an earlier commit were put into an open file.
+	older bool
+	// anything says that contents are not compared at all, because damage and
+	// commits came at once.
+	anything bool
+	// lost says that damage was seen in this life.
+	lost bool
 	// condemned says that the next Open has to move the file aside.
 	condemned bool
 
@@ -110,6 +117,7 @@ func (u *user) live() (noticed bool) {
 		return false
 	}
 	moved := u.checkOpen(db)
+	u.lost = false
 	before := db.Status().Quarantines
 	var lives []*member
 	for _, s := range u.used() {
@@ -221,6 +229,7 @@ func (m *member) open() {
 	attach := m.corrupt("Attach", err)
 	load := m.corrupt("Load", m.Load(context.Background()))
 	m.noticed = raw || attach || load
+	m.lost = m.lost || m.noticed
 	if attach || load {
 		if m.Len() > 0 {
 			m.problem("%s: there are %d objects after an error", m.name, m.Len())
@@ -273,7 +282,13 @@ func (m *member) compare(found contents) {
 			return
 		}
 	}
-	if gap := knownGap(m.may[m.name], found); gap != "" {
+	if m.lost && same(contents{}, found) {
+		return // another member has met damage, which costs everybody the file
+	}
+	if m.anything {
+		return
+	}
+	if gap := m.knownGap(found); gap != "" {
 		m.Gaps = append(m.Gaps, gap)
 		m.noticed = true
 		return
@@ -371,14 +386,9 @@ func flush(members []*member) {
 			if m.collection != nil {
 				again = m.restore() || again
 				m.failed = m.corrupt("Flush", m.Flush(context.Background()))
-				again = m.failed || again
-				m.noticed = m.noticed || m.failed
+				again = m.failed || !m.remember() || again
+				m.noticed = m.noticed || again
 			}
-		}
-	}
-	for _, m := range members {
-		if m.collection != nil {
-			m.remember()
 		}
 	}
 }
@@ -428,12 +438,12 @@ func (m *member) change() indexer.Update {
 }
 
 // remember notes what the file should hold after this life: with a clean stop,
-// or as it was before that.
-func (m *member) remember() {
+// or as it was before that. It says whether that could be read.
+func (m *member) remember() bool {
 	now, err := m.current(m.spec)
 	if m.corrupt("View", err) {
-		m.noticed = true
-		return
+		m.collection.Quarantine(err) // as readers have to
+		return false
 	}
 	stopped := now
 	stopped.Header.Clean = true
@@ -441,6 +451,7 @@ func (m *member) remember() {
 	if m.failed {
 		m.after = append(m.after, now)
 	}
+	return true
 }
 
 func (m *member) detach() {
