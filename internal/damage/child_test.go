@@ -27,8 +27,10 @@ type task struct {
 
 // campaigns are what a child can do with a case, in a directory of its own.
 var campaigns = map[string]func(samples []*sample, t task, dir string) (result, error){
-	"file": fileCase,
-	"live": liveCase,
+	"file":  fileCase,
+	"live":  liveCase,
+	"owner": ownerCase,
+	"path":  pathCase,
 }
 
 // serve is a child: it reads tasks and writes results, one a line, until there
