@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -263,12 +264,13 @@ func (d *damaged) writeOver(file *os.File, before []byte) (err error) {
 }
 
 // keepExtents takes one kind of damage back, which nothing can be done about once
-// the file is open: a leaf that says it is billions of pages long makes bbolt put
-// as many on its free list when it is written anew.
+// the file is open: a page that says it is billions of pages long makes bbolt put
+// as many on its free list when it frees it.
 func (d *damaged) keepExtents() {
 	for id := range len(d.file) / pageSize {
 		page := d.pageAt(id)
-		if order.Uint16(page[8:]) == leafPage && uint64(order.Uint32(page[12:])) > uint64(len(d.file)/pageSize) {
+		known := slices.Contains([]uint16{branchPage, leafPage, freelistPage}, order.Uint16(page[8:]))
+		if known && uint64(order.Uint32(page[12:])) > uint64(len(d.file)/pageSize) {
 			order.PutUint32(page[12:], 0)
 		}
 	}

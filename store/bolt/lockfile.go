@@ -77,10 +77,27 @@ type ownerRecord struct {
 // lockPath returns the path of the lock file for a database.
 func lockPath(path string) string { return path + ".owner" }
 
+// openLockFile opens the lock file for a database. A pipe, for whose other end it
+// would wait, a device or a link is none.
+func openLockFile(path string, how int) (*os.File, error) {
+	file, err := os.OpenFile(lockPath(path), how|unix.O_NOFOLLOW|unix.O_NONBLOCK, fileMode)
+	if err != nil {
+		return nil, err
+	}
+	info, err := file.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a regular file; remove it", file.Name())
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
+}
+
 // acquireLock makes this process the owner of path, or returns a *LockedError
 // after the timeout.
 func acquireLock(path string, o *Options) (*lockFile, error) {
-	file, err := os.OpenFile(lockPath(path), os.O_RDWR|os.O_CREATE, fileMode)
+	file, err := openLockFile(path, os.O_RDWR|os.O_CREATE)
 	if err != nil {
 		return nil, fmt.Errorf("open cache file: its directory must be writable: %w", err)
 	}
@@ -134,7 +151,7 @@ func unlock(file *os.File) error { return unix.Flock(int(file.Fd()), unix.LOCK_U
 // readOwner reads the record of a lock file, which may be anything.
 func readOwner(path string) ownerRecord {
 	var record ownerRecord
-	file, err := os.Open(lockPath(path))
+	file, err := openLockFile(path, os.O_RDONLY)
 	if err != nil {
 		return record
 	}
