@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 
 	"go.etcd.io/bbolt"
@@ -120,13 +121,18 @@ func checkPathLocked(ctx context.Context, path string, o CheckOptions) (CheckRep
 	if err != nil {
 		return CheckReport{}, err
 	}
+	return checkReader(ctx, file, size, o)
+}
+
+// checkReader checks what its newest meta page describes.
+func checkReader(ctx context.Context, file io.ReaderAt, size int64, o CheckOptions) (CheckReport, error) {
 	c := newChecker(ctx, file, o)
 	meta, torn, err := readMeta(file, size)
 	if err != nil {
 		if errors.Is(err, errForeign) {
 			return CheckReport{}, err
 		}
-		return c.end(c.problem(err))
+		return c.end(c.problemIn("meta pages", err))
 	}
 	c.report.TornMeta = torn
 	return c.end(c.run(meta, size))
@@ -161,17 +167,22 @@ func (db *DB) checkSnapshot(ctx context.Context, o CheckOptions) (report CheckRe
 		return CheckReport{}, nil
 	}
 	var tx *bbolt.Tx
-	var meta boltMeta
 	err = db.guard(g, func() (err error) {
-		if tx, err = f.bolt.Begin(false); err == nil {
-			meta, err = metaOf(tx)
-		}
+		tx, err = f.bolt.Begin(false)
 		return err
 	})
 	if err != nil {
 		return CheckReport{}, err
 	}
 	defer func() { err = errors.Join(err, db.guard(g, tx.Rollback)) }()
+	var meta boltMeta
+	err = db.guard(g, func() (err error) {
+		meta, err = metaOf(tx)
+		return err
+	})
+	if err != nil {
+		return CheckReport{}, err
+	}
 	size, err := sizeOf(f.file)
 	if err != nil {
 		return CheckReport{}, err
@@ -195,10 +206,11 @@ func sizeOf(file *os.File) (int64, error) {
 }
 
 // metaOf returns the meta page of a transaction. The one in the file may have
-// been replaced by later commits.
+// been replaced by later commits; a copy of the file begins with it.
 func metaOf(tx *bbolt.Tx) (boltMeta, error) {
 	var first firstPage
-	if _, err := tx.WriteTo(&first); !errors.Is(err, errEnough) {
+	_, err := tx.WriteTo(&first)
+	if len(first.b) < pageHeader+metaSize {
 		return boltMeta{}, err
 	}
 	meta, ok := parseMeta(first.b[pageHeader:])
@@ -211,12 +223,7 @@ func metaOf(tx *bbolt.Tx) (boltMeta, error) {
 // firstPage is a writer that takes the first page of a copy.
 type firstPage struct{ b []byte }
 
-var errEnough = errors.New("enough")
-
 func (w *firstPage) Write(b []byte) (int, error) {
 	w.b = append(w.b, b...)
-	if len(w.b) < pageSize {
-		return len(b), nil
-	}
-	return len(b), errEnough
+	return 0, io.ErrShortWrite
 }

@@ -102,8 +102,7 @@ func (c *collectionChecker) record(key, value []byte) error {
 
 func (c *collectionChecker) departed() error {
 	return c.entries(c.take(c.names.departed), func(key, value []byte) error {
-		c.found.departedCount++
-		c.found.departedBytes += int64(len(value))
+		c.found.addDeparted(value)
 		record, err := decodeDeparted(key, value)
 		if err == nil {
 			err = c.record([]byte(record.Key), record.Value)

@@ -39,12 +39,13 @@ type checker struct {
 	// known.
 	buckets []*bucket
 	taken   map[*bucket]bool
-	read    int64
+	// read is how many pages were, reported how many Progress was told.
+	read, reported int64
 }
 
 func newChecker(ctx context.Context, file io.ReaderAt, o CheckOptions) *checker {
 	c := &checker{ctx: ctx, options: o, where: "pages", taken: map[*bucket]bool{}}
-	c.walker = walker{file: file, problem: c.problem, step: c.page}
+	c.walker = walker{file: file, problem: c.problem, step: c.advance}
 	return c
 }
 
@@ -90,14 +91,17 @@ func (c *checker) problemIn(where string, err error) error {
 	return err
 }
 
-// page is called before each page that is read.
-func (c *checker) page() error {
-	if c.stop = c.ctx.Err(); c.stop == nil {
-		c.stop = c.checkClosed()
-	}
-	c.read++
-	if c.read%progressPages == 0 {
+// advance is called before pages are read.
+func (c *checker) advance(pages uint64) error {
+	c.read += int64(pages)
+	if c.read-c.reported >= progressPages {
 		c.progress()
+	}
+	if c.stop == nil {
+		c.stop = c.ctx.Err()
+	}
+	if c.stop == nil {
+		c.stop = c.checkClosed()
 	}
 	return c.stop
 }
@@ -110,6 +114,7 @@ func (c *checker) checkClosed() error {
 }
 
 func (c *checker) progress() {
+	c.reported = c.read
 	if c.options.Progress != nil {
 		c.options.Progress(min(c.read, c.inUse()), c.inUse())
 	}

@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/warmcache/warmcache/store"
 	"github.com/warmcache/warmcache/store/bolt"
 	"github.com/warmcache/warmcache/store/bolt/bolttest"
@@ -30,6 +28,51 @@ func newRand(t *testing.T) *rand.Rand {
 	}
 	t.Logf("replay with -bolt.seed=%d", seed)
 	return rand.New(rand.NewPCG(seed, 0))
+}
+
+// sample returns a closed file in which everything occurs, and what was in it
+// after each of the last two commits. If the newest meta page is damaged, bbolt
+// uses the one before, which is older and not wrong.
+func sample(t *testing.T) (file []byte, states []storetest.Contents) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "cache.db")
+	db := bolttest.Open(t, path, bolt.Options{FlushInterval: time.Hour})
+	c := collection(t, db)
+	random := rand.New(rand.NewPCG(1, 1))
+	for i := range 300 {
+		content := strings.Repeat(fmt.Sprint(i), 1+random.IntN(1000))
+		put := storetest.Put(fmt.Sprintf("ns/%04d", i), content, store.IndexChange{Name: "node", Add: []string{fmt.Sprint(i % 7)}})
+		if err := c.Apply(store.Batch{Ops: []store.Op{put}, Header: &store.Header{RV: fmt.Sprint(i)}}); err != nil {
+			t.Fatal(err)
+		}
+		if i%50 == 49 {
+			if err := c.Flush(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	states = append(states, storetest.Dump(t, c, "node"))
+	for i := range 20 {
+		apply(t, c, store.Op{
+			Key: fmt.Sprintf("ns/%04d", i*3), Depart: "uid",
+			Index: []store.IndexChange{{Name: "node", Remove: []string{fmt.Sprint(i * 3 % 7)}}},
+		})
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	db = bolttest.Open(t, path, bolt.Options{})
+	states = append(states, storetest.Dump(t, collection(t, db), "node"))
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// bbolt grows a file by 16 MiB at once, of which nothing is used yet.
+	used := len(bytes.TrimRight(file, "\x00"))
+	return file[:(used+4095)/4096*4096], states
 }
 
 func checkCorrupt(t *testing.T, what string, err error) {
@@ -115,27 +158,15 @@ func TestView_PanicOfTheCaller(t *testing.T) {
 	}
 }
 
-// emptyFile returns the content of a file with nothing in it.
-func emptyFile(t *testing.T) []byte {
-	path := filepath.Join(t.TempDir(), "cache.db")
-	if err := bolttest.Open(t, path, bolt.Options{}).Close(); err != nil {
-		t.Fatal(err)
-	}
-	file, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return file
-}
-
 func TestOpen_Quarantine(t *testing.T) {
+	newer, _ := sample(t)
 	for name, c := range map[string]struct {
 		content []byte
 		reason  string
 	}{
 		"text":      {bytes.Repeat([]byte("not a database\n"), 1000), "foreign"},
 		"short":     {[]byte("x"), "damaged"},
-		"truncated": {emptyFile(t)[:3*4096], "damaged"},
+		"truncated": {newer[:len(newer)/2], "damaged"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "cache.db")

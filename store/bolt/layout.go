@@ -64,6 +64,18 @@ func namesOf(id store.Identity) bucketNames {
 
 func (n *bucketNames) index(name string) []byte { return []byte(n.indices + name) }
 
+// of returns the name of the bucket of a key space.
+func (n *bucketNames) of(s keySpace) []byte {
+	switch {
+	case s.departed:
+		return n.departed
+	case s.index != "":
+		return n.index(s.index)
+	default:
+		return n.objects
+	}
+}
+
 func indexTotalsKey(name string) []byte { return []byte(indexTotalsPrefix + name) }
 
 // headerRecord is a store.Header as it is stored, sealed. Fields may be added;
@@ -123,6 +135,16 @@ type totalsRecord struct {
 }
 
 const totalsSize = 5 * 8
+
+func (t *totalsRecord) addDeparted(value []byte) {
+	t.departedCount++
+	t.departedBytes += int64(len(value))
+}
+
+func (t *totalsRecord) removeDeparted(value []byte) {
+	t.departedCount--
+	t.departedBytes -= int64(len(value))
+}
 
 func (t *totalsRecord) encode() []byte {
 	b := make([]byte, 0, totalsSize+4)

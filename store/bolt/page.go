@@ -35,10 +35,8 @@ func (w *walker) read(b []byte, at int64) error {
 
 // header reads the beginning of a page into b.
 func (w *walker) header(id uint64, b []byte) (*page, error) {
-	if w.step != nil {
-		if err := w.step(); err != nil {
-			return nil, err
-		}
+	if err := w.announce(1); err != nil {
+		return nil, err
 	}
 	if err := w.read(b, int64(id*pageSize)); err != nil {
 		return nil, err
@@ -109,14 +107,21 @@ func (w *walker) checkOverflow(p *page) error {
 	return nil
 }
 
-// useOverflow marks the pages after p as used.
+// useOverflow marks the pages after p as used, before they are read.
 func (w *walker) useOverflow(p *page) error {
 	for i := range p.overflow {
 		if err := w.use(p.id + 1 + i); err != nil {
 			return err
 		}
 	}
-	return nil
+	return w.announce(p.overflow)
+}
+
+func (w *walker) announce(pages uint64) error {
+	if w.step == nil {
+		return nil
+	}
+	return w.step(pages)
 }
 
 // layout returns where an element has its key, counted from itself, and the

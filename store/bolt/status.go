@@ -17,6 +17,7 @@ func (db *DB) Status() store.Status {
 		PendingBytes: db.mu.pending.plus(db.mu.frozen).bytes,
 		FileBytes:    db.mu.fileBytes, FreeBytes: db.mu.freeBytes,
 		Quarantines: db.mu.quarantines, Quarantined: db.mu.quarantined,
+		Scrub: db.mu.scrub,
 	}
 }
 

@@ -93,13 +93,18 @@ func readMeta(file io.ReaderAt, size int64) (meta boltMeta, torn bool, err error
 	return meta, valid < 2, nil
 }
 
-func parseMeta(b []byte) (boltMeta, bool) {
+// metaSum is the checksum at the end of a meta page.
+func metaSum(b []byte) uint64 {
 	sum := fnv.New64a()
 	_, _ = sum.Write(b[:metaSize-8]) // never fails
+	return sum.Sum64()
+}
+
+func parseMeta(b []byte) (boltMeta, bool) {
 	valid := order.Uint32(b) == boltMagic &&
 		order.Uint32(b[4:]) == boltVersion &&
 		order.Uint32(b[8:]) == pageSize &&
-		order.Uint64(b[metaSize-8:]) == sum.Sum64()
+		order.Uint64(b[metaSize-8:]) == metaSum(b)
 	return boltMeta{
 		root:     order.Uint64(b[16:]),
 		freelist: order.Uint64(b[32:]),
@@ -125,8 +130,9 @@ type walker struct {
 	// problem is told what does not hold. The walk goes on, past what cannot be
 	// read, if it returns nil, and ends with its error otherwise.
 	problem func(error) error
-	// step, if not nil, is called before each page; its error ends the walk.
-	step func() error
+	// step, if not nil, is called before pages are read, with their number; its
+	// error ends the walk.
+	step func(pages uint64) error
 	// states has an entry for each page that the meta page counts, free ones
 	// included, and the file has.
 	states []pageState

@@ -60,6 +60,7 @@ func (w *writer) clear(o *overlay) (err error) {
 		if err := deleteBucket(w.tx, w.c.names.index(name)); err != nil {
 			return err
 		}
+		w.c.db.scrub.emptied(w.c, keySpace{index: name})
 		// Zeros instead of nothing: the header may still list the index.
 		if err := w.putIndexTotals(name, indexTotals{}); err != nil {
 			return err
@@ -72,7 +73,9 @@ func (w *writer) clear(o *overlay) (err error) {
 // overlay was applied to, which a commit that failed after the fact has changed.
 func (w *writer) objects(o *overlay) error {
 	return w.each(w.c.names.objects, o.objects, func(bucket *bbolt.Bucket, e entry) error {
-		if old := bucket.Get(e.key); old != nil {
+		old := bucket.Get(e.key)
+		w.c.db.scrub.changed(w.c, keySpace{}, e.key, old, e.value)
+		if old != nil {
 			w.totals.objects.Remove(string(e.key), old)
 		}
 		if e.value == nil {
@@ -91,7 +94,9 @@ func (w *writer) indices(o *overlay) error {
 			return err
 		}
 		err = w.each(w.c.names.index(name), index, func(bucket *bbolt.Bucket, e entry) error {
-			switch exists := bucket.Get(e.key) != nil; {
+			old := bucket.Get(e.key)
+			w.c.db.scrub.changed(w.c, keySpace{index: name}, e.key, old, e.value)
+			switch exists := old != nil; {
 			case e.value == nil && exists:
 				totals.remove(e.key)
 				return bucket.Delete(e.key)
@@ -133,15 +138,15 @@ func (w *writer) departed(o *overlay) error {
 }
 
 func (w *writer) putDeparted(bucket *bbolt.Bucket, e entry) error {
-	if old := bucket.Get(e.key); old != nil {
-		w.totals.departedCount--
-		w.totals.departedBytes -= int64(len(old))
+	old := bucket.Get(e.key)
+	w.c.db.scrub.changed(w.c, keySpace{departed: true}, e.key, old, e.value)
+	if old != nil {
+		w.totals.removeDeparted(old)
 	}
 	if e.value == nil {
 		return bucket.Delete(e.key)
 	}
-	w.totals.departedCount++
-	w.totals.departedBytes += int64(len(e.value))
+	w.totals.addDeparted(e.value)
 	return bucket.Put(e.key, e.value)
 }
 
@@ -260,5 +265,6 @@ func (c *collection) deleteCollection(tx *bbolt.Tx) error {
 	if err := c.deleteContents(tx); err != nil {
 		return err
 	}
+	c.db.scrub.cleared(c)
 	return deleteBucket(tx, c.names.header)
 }
