@@ -204,7 +204,7 @@ type child struct {
 
 func (c *campaign) start() *child {
 	child := &child{cmd: exec.Command(os.Args[0], c.dir)}
-	child.cmd.Env = append(os.Environ(), childVariable+"=1", "GOTRACEBACK=all")
+	child.cmd.Env = append(os.Environ(), childVariable+"=1", "GOTRACEBACK=crash")
 	child.cmd.Stderr = &child.stderr
 	child.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // it may hang, and eat memory
 	stdin, err1 := child.cmd.StdinPipe()
