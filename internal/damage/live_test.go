@@ -21,8 +21,8 @@ import (
 )
 
 // TestLive damages files while they are open: under readers, changes and commits.
-// It takes ten times as long as TestFile.
-func TestLive(t *testing.T) { run(t, "live", cases(1500)/10) }
+// It takes twenty times as long as TestFile.
+func TestLive(t *testing.T) { run(t, "live", cases(1500)/20) }
 
 // liveCase is one process in which the file is damaged under its feet, and then
 // others that find it.

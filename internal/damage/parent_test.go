@@ -151,6 +151,9 @@ func (c *campaign) attempt(child *child, t task) (survived bool) {
 	if err != nil {
 		c.mu.crashes++
 		c.Logf("case %d: the child has ended: %v\n%s", t.Number, err, child.tail())
+		if strings.Contains(child.stderr.String(), "unexpected fault address") {
+			c.Errorf("case %d: a fault in the mapping was not recovered", t.Number)
+		}
 		if child.hung {
 			c.Errorf("case %d hangs", t.Number)
 		}
@@ -204,7 +207,7 @@ type child struct {
 
 func (c *campaign) start() *child {
 	child := &child{cmd: exec.Command(os.Args[0], c.dir)}
-	child.cmd.Env = append(os.Environ(), childVariable+"=1", "GOTRACEBACK=crash")
+	child.cmd.Env = append(os.Environ(), childVariable+"=1", "GOTRACEBACK=all")
 	child.cmd.Stderr = &child.stderr
 	child.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // it may hang, and eat memory
 	stdin, err1 := child.cmd.StdinPipe()
@@ -249,7 +252,7 @@ func (c *campaign) end(child *child) {
 // tail is the beginning of what the child has said when it ended, which names
 // the cause.
 func (child *child) tail() string {
-	const most = 100000
+	const most = 6000
 	s := child.stderr.String()
 	return strings.TrimSpace(s[:min(len(s), most)])
 }
