@@ -62,7 +62,7 @@ func serve(dir string, in io.Reader, out io.Writer) error {
 // crashes.
 func runCase(samples []*sample, t task, dir string) (result, error) {
 	dir = filepath.Join(dir, fmt.Sprintf("%s-%d", t.Campaign, t.Number))
-	if err := os.Mkdir(dir, 0o700); err != nil && !(t.Again && errors.Is(err, fs.ErrExist)) {
+	if err := os.Mkdir(dir, 0o700); err != nil && (!t.Again || !errors.Is(err, fs.ErrExist)) {
 		return result{}, err
 	}
 	_ = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0)

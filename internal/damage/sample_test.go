@@ -137,15 +137,15 @@ func (w *sampleWriter) commit(i int) error {
 			continue
 		}
 		var u indexer.Update
-		switch {
-		case i == 0:
+		switch i {
+		case 0:
 			u = w.puts(s, 0, w.objects[n]/2)
 			u.Incomplete = true
-		case i == 1:
+		case 1:
 			u = w.puts(s, w.objects[n]/2, w.objects[n])
 			u.Complete, u.RV = true, fmt.Sprint(w.version)
 			u.Cluster, u.Schema = "cluster-1", "schema-1"
-		case i == w.commits-1:
+		case w.commits - 1:
 			u = indexer.Update{RV: fmt.Sprint(w.version), Contact: time.Unix(1e9, 0)}
 		default:
 			u = w.churn(s, w.objects[n])
