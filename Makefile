@@ -10,7 +10,7 @@ TOOL := go tool -modfile=$(CURDIR)/tools/go.mod
 MODULES := $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path './e2e/*' -not -path './tools/*' | sort))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint vet unit race examples fuzz powercut iofault e2e fmt
+.PHONY: help demo test lint vet unit race examples fuzz damage powercut iofault e2e fmt
 
 help: ## List the targets
 	@sed -n 's/^\([a-z0-9]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -59,6 +59,12 @@ fuzz: ## Fuzz every target for FUZZTIME (10s) each
 			go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 5s $$dir; \
 		done; \
 	done
+
+# SEED=0 is a random one, which is printed.
+damage: CASES ?= 20000
+damage: SEED ?= 0
+damage: ## Use thousands of damaged files (CASES=20000 SEED=0)
+	go test ./internal/damage -count=1 -v -timeout 60m -cases $(CASES) -seed $(SEED)
 
 e2e: ## Run the tests against a real kube-apiserver and etcd
 	cd e2e && go run ./cmd/buildservers

@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/warmcache/warmcache/store"
 	"github.com/warmcache/warmcache/store/bolt"
 	"github.com/warmcache/warmcache/store/bolt/bolttest"
@@ -77,159 +75,10 @@ func sample(t *testing.T) (file []byte, states []storetest.Contents) {
 	return file[:(used+4095)/4096*4096], states
 }
 
-// TestOpen_AnyDamage damages a file in many ways. Whatever the damage, Open and
-// everything after it end without a panic, and what is read is what was written,
-// or is known not to be: by an error, by a checksum, or by the totals.
-func TestOpen_AnyDamage(t *testing.T) {
-	file, want := sample(t)
-	random := newRand(t)
-	dir := t.TempDir()
-	n, quarantined := 0, 0
-	try := func(what string, damaged []byte) {
-		t.Helper()
-		n++
-		path := filepath.Join(dir, fmt.Sprint(n), "cache.db")
-		if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, damaged, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if openDamaged(t, what, path, want) {
-			quarantined++
-			checkUnharmed(t, what, path, damaged)
-		}
-		if err := os.RemoveAll(filepath.Dir(path)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for size := 1; size < len(file); size += 1 + random.IntN(len(file)/60) {
-		try(fmt.Sprintf("cut to %d bytes", size), file[:size])
-	}
-	for range 300 {
-		// Four of five flips are in the first pages and the page headers, where
-		// they do the most harm.
-		at := random.IntN(len(file))
-		switch random.IntN(5) {
-		case 0, 1:
-			at = at/4096*4096 + random.IntN(80)
-		case 2, 3:
-			at = random.IntN(5 * 4096)
-		}
-		damaged, bit := bytes.Clone(file), random.IntN(8)
-		damaged[at] ^= 1 << bit
-		try(fmt.Sprintf("bit %d of byte %d flipped", bit, at), damaged)
-	}
-	for range 100 {
-		at, size := random.IntN(len(file)), 1+random.IntN(8192)
-		damaged := bytes.Clone(file)
-		for i := at; i < min(at+size, len(file)); i++ {
-			damaged[i] = byte(random.Uint32())
-		}
-		try(fmt.Sprintf("%d bytes of garbage at %d", size, at), damaged)
-	}
-	for range 60 {
-		from, to := random.IntN(len(file)/4096)*4096, random.IntN(len(file)/4096)*4096
-		damaged := bytes.Clone(file)
-		copy(damaged[to:to+4096], file[from:from+4096])
-		try(fmt.Sprintf("page %d written to page %d", from/4096, to/4096), damaged)
-	}
-	t.Logf("%d damaged files, %d quarantined", n, quarantined)
-}
-
-// openDamaged uses a damaged file as an informer does, and says whether it was
-// quarantined.
-func openDamaged(t *testing.T, what, path string, want []storetest.Contents) (quarantined bool) {
-	t.Helper()
-	db, err := bolt.Open(path, bolt.Options{ScrubInterval: -1})
-	if err != nil {
-		t.Errorf("%s: Open: %v", what, err)
-		return false
-	}
-	defer func() {
-		if err := db.Close(); err != nil && !errors.Is(err, store.ErrCorrupt) {
-			t.Errorf("%s: Close: %v", what, err)
-		}
-		again, err := bolt.Open(path, bolt.Options{})
-		if err != nil {
-			t.Errorf("%s: the next Open: %v", what, err)
-			return
-		}
-		if err := again.Close(); err != nil {
-			t.Errorf("%s: the next Close: %v", what, err)
-		}
-	}()
-	c, err := db.Collection(storetest.Pods())
-	if err != nil {
-		checkCorrupt(t, what, err)
-		return false
-	}
-	if db.Quarantined() != "" {
-		if got := storetest.Dump(t, c); !cmp.Equal(got, storetest.Contents{}) {
-			t.Errorf("%s: quarantined, and yet there is %+v", what, got)
-		}
-		return true
-	}
-	checkRead(t, what, c, want)
-	err = c.Apply(store.Batch{Ops: []store.Op{storetest.Put("ns/0001", "new"), {Key: "ns/0100", Depart: "uid"}}})
-	if err == nil {
-		err = c.Flush(t.Context())
-	}
-	if err != nil {
-		checkCorrupt(t, what, err)
-	}
-	return false
-}
-
 func checkCorrupt(t *testing.T, what string, err error) {
 	t.Helper()
 	if !errors.Is(err, store.ErrCorrupt) {
 		t.Errorf("%s: got %v, want ErrCorrupt", what, err)
-	}
-}
-
-// checkRead verifies what is read as the contract tells informers to.
-func checkRead(t *testing.T, what string, c store.Collection, want []storetest.Contents) {
-	t.Helper()
-	var got storetest.Contents
-	err := c.View(func(tx store.Tx) (err error) {
-		if got, err = storetest.DumpTx(tx, "node"); err != nil {
-			return err
-		}
-		for _, o := range got.Objects {
-			if _, err := store.Unseal([]byte(o.Value)); err != nil {
-				return err
-			}
-		}
-		totals, err := tx.Totals()
-		if err == nil && totals != got.Scanned {
-			err = fmt.Errorf("%w: totals", store.ErrCorrupt)
-		}
-		return err
-	})
-	// Index entries have no checksum; an index is rebuilt or scrubbed.
-	got.Indices = nil
-	right := func(want storetest.Contents) bool {
-		want.Indices = nil
-		return storetest.Diff(want, got) == ""
-	}
-	if err == nil && !slices.ContainsFunc(want, right) {
-		t.Errorf("%s: wrong data without an error:\n%s", what, storetest.Diff(want[1], got))
-	}
-	if err != nil && !errors.Is(err, store.ErrCorrupt) && !strings.Contains(err.Error(), "disagree") && !errors.Is(err, store.ErrNotFound) {
-		t.Errorf("%s: got %v, want ErrCorrupt", what, err)
-	}
-}
-
-func checkUnharmed(t *testing.T, what, path string, damaged []byte) {
-	t.Helper()
-	names, err := filepath.Glob(path + ".quarantined-*")
-	if err != nil || len(names) == 0 {
-		t.Errorf("%s: no quarantined file: %v", what, err)
-		return
-	}
-	if kept, err := os.ReadFile(names[0]); err != nil || !bytes.Equal(kept, damaged) {
-		t.Errorf("%s: the quarantined file was changed: %v", what, err)
 	}
 }
 
@@ -446,7 +295,7 @@ func TestTx_KeysOutOfOrder(t *testing.T) {
 	if err := os.WriteFile(path, file, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if db, err = bolt.Open(path, bolt.Options{}); err != nil {
+	if db, err = bolt.Open(path, bolt.Options{ScrubInterval: -1}); err != nil {
 		t.Fatal(err)
 	}
 	defer func() {

@@ -27,16 +27,17 @@ func protect(fn func() error) (panicked bool, err error) {
 	return false, fn()
 }
 
-// guard is protect for a generation: a panic ends it.
+// guard is protect for a generation: damage ends it, which bbolt answers with a
+// panic or, where it finds one kind of entry in place of another, with an error.
 func (db *DB) guard(g *generation, fn func() error) error {
 	if err := g.damaged(); err != nil {
 		return err
 	}
-	panicked, err := protect(fn)
-	if panicked {
+	_, err := protect(fn)
+	if err = translate(err); errors.Is(err, store.ErrCorrupt) {
 		return db.condemn(g, err)
 	}
-	return translate(err)
+	return err
 }
 
 // view calls fn with a read transaction, guarded; not at all as long as the
@@ -52,8 +53,12 @@ func (db *DB) view(fn func(*bbolt.Tx) error) error {
 
 // translate maps bbolt's errors to the contract's.
 func translate(err error) error {
-	if errors.Is(err, berrors.ErrDatabaseNotOpen) {
+	switch {
+	case errors.Is(err, berrors.ErrDatabaseNotOpen):
 		return store.ErrClosed
+	case errors.Is(err, berrors.ErrIncompatibleValue):
+		// A bucket in place of a value, or the other way round.
+		return fmt.Errorf("%w: bbolt: %w", store.ErrCorrupt, err)
 	}
 	return err
 }

@@ -45,7 +45,8 @@ var order = binary.NativeEndian
 //
 // It reads about a hundredth of a file with records of 4 KB, because it does not
 // read leaf pages. Their damage shows as a panic that can be recovered from, as
-// a checksum of a record, or in the totals. Check reads everything.
+// a checksum of a record, in the totals, or before a transaction changes them: see
+// writeTx. Check reads everything.
 //
 // Errors wrap store.ErrCorrupt, or errForeign for a file that was never ours.
 func checkStructure(file io.ReaderAt, size int64) error {

@@ -245,7 +245,8 @@ func createBucket(tx *bbolt.Tx, name []byte) (*bbolt.Bucket, error) {
 	return bucket, nil
 }
 
-// deleteBucket deletes a bucket if it exists.
+// deleteBucket deletes a bucket if it exists. bbolt fails to, by an error without
+// a type, if it takes something in it for another bucket.
 func deleteBucket(tx *writeTx, name []byte) error {
 	bucket := tx.Bucket(name)
 	if bucket == nil {
@@ -257,7 +258,10 @@ func deleteBucket(tx *writeTx, name []byte) error {
 	if err := tx.vetBucket(bucket); err != nil {
 		return err
 	}
-	return tx.DeleteBucket(name)
+	if err := tx.DeleteBucket(name); err != nil {
+		return fmt.Errorf("%w: bbolt: %w", store.ErrCorrupt, err)
+	}
+	return nil
 }
 
 // deleteContents deletes every bucket of c but the header.
