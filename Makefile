@@ -10,7 +10,7 @@ TOOL := go tool -modfile=$(CURDIR)/tools/go.mod
 MODULES := $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path './e2e/*' -not -path './tools/*' | sort))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint vet unit race iofault examples e2e fmt
+.PHONY: help demo test lint vet unit race iofault examples e2e powercut fmt
 
 help: ## List the targets
 	@sed -n 's/^\([a-z0-9]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -52,6 +52,12 @@ examples: ## Run what the documentation shows
 e2e: ## Run the tests against a real kube-apiserver and etcd
 	cd e2e && go run ./cmd/buildservers
 	cd e2e && go test -timeout 30m -v ./...
+
+# SEED=N repeats the decisions of a run, which prints them.
+STATES ?= 5000
+powercut: ## Open STATES=5000 states that a power cut may leave (SEED=N; needs strace)
+	WARMCACHE_POWERCUT_REQUIRED=1 go test ./internal/powercut -run TestPowerCut -timeout 60m -count 1 -v \
+		-states $(STATES) $(if $(SEED),-seed $(SEED))
 
 fmt: ## Format all modules
 	@set -e; for dir in $(MODULES) e2e; do (cd $$dir && $(TOOL) golangci-lint fmt ./...); done

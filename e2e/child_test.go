@@ -14,7 +14,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"github.com/warmcache/warmcache/store/bolt"
+	"github.com/warmcache/warmcache/store/bolt/bolttest"
 )
 
 // child is one process, seen from outside.
@@ -210,9 +210,7 @@ func (c *child) end(how func() error) {
 			t.Errorf("%s: handler of %s: %s", c.agent, resource, problem)
 		}
 	}
-	if err := bolt.Verify(c.subject.config.Path); err != nil {
-		t.Errorf("%s: the file is damaged: %v", c.agent, err)
-	}
+	bolttest.CheckFile(t, c.subject.config.Path)
 }
 
 // cleanUp ends a process that the test has left running and shows what a process

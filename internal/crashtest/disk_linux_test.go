@@ -62,7 +62,7 @@ func TestOpen_FullDisk(t *testing.T) {
 	dir := smallDisk(t)
 	empty := fill(t, dir)
 	path := filepath.Join(dir, "cache.db")
-	_, err := bolt.Open(path, bolt.Options{})
+	_, err := bolt.Open(path, bolt.Options{}) //hygiene:allow bolt.Open: it fails
 	wantOneLine(t, err, path, "no space")
 	empty()
 	closeDB(t, bolttest.Open(t, path, bolt.Options{}))
@@ -79,7 +79,7 @@ func TestFullDisk_ServesFromMemoryAndLosesNothing(t *testing.T) {
 			w.put(configMaps, "a/1", "gold")
 			w.put(configMaps, "a/2", "gold")
 			path := filepath.Join(dir, "cache.db")
-			db := open(t, path, bolt.Options{FlushInterval: time.Millisecond})
+			db := bolttest.Open(t, path, bolt.Options{FlushInterval: time.Millisecond})
 			c := startController(t, w, db, newRecorder())
 			persisted(t, c, w.now(specs[0])["a/2"].rv)
 

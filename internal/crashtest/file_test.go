@@ -71,7 +71,7 @@ func (f *fileChecker) check(stopped, synced bool) {
 		if err := os.WriteFile(target, content, 0o600); err != nil {
 			f.t.Fatal(err)
 		}
-		bolttest.CheckFile(f.t, target)
+		bolttest.CheckRecords(f.t, target, func(_ store.Identity, _ string, record []byte) error { return codec.Verify(record) })
 		if collections, err = readFile(target); err != nil {
 			f.t.Errorf("reading the file: %v", err)
 			return

@@ -197,17 +197,6 @@ func (r *recorder) deletes() int {
 	return r.mu.deletes
 }
 
-// open opens a file that is closed, at the latest, with the test.
-func open(t testing.TB, path string, o bolt.Options) *bolt.DB {
-	t.Helper()
-	db, err := bolt.Open(path, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() }) // what it cannot write is the test's concern
-	return db
-}
-
 func closeDB(t testing.TB, db *bolt.DB) {
 	t.Helper()
 	if err := db.Close(); err != nil {

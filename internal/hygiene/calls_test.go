@@ -29,18 +29,26 @@ type callRule struct {
 	pkg, name string
 	where     place
 	because   string
+	// except are patterns of paths that the rule does not apply to.
+	except []string
 }
 
 var callRules = []callRule{
-	{"", "panic", inLibrary | inMain, "return an error: a panic takes the user's controller down"},
-	{"", "print*", everywhere, "a leftover of debugging"},
-	{"os", "Exit", inLibrary, "only main decides when the process ends"},
-	{"log", "Fatal*", inLibrary, "only main decides when the process ends"},
-	{"log", "Panic*", inLibrary, "return an error"},
-	{"k8s.io/klog/v2", "Fatal*", inLibrary, "only main decides when the process ends"},
-	{"k8s.io/klog/v2", "Exit*", inLibrary, "only main decides when the process ends"},
-	{"fmt", "Print*", inLibrary, "standard output is the user's"},
-	{"time", "Sleep", everywhere, "wait for a condition, a channel or the clock of a synctest bubble"},
+	{pkg: "", name: "panic", where: inLibrary | inMain, because: "return an error: a panic takes the user's controller down"},
+	{pkg: "", name: "print*", where: everywhere, because: "a leftover of debugging"},
+	{pkg: "os", name: "Exit", where: inLibrary, because: "only main decides when the process ends"},
+	{pkg: "log", name: "Fatal*", where: inLibrary, because: "only main decides when the process ends"},
+	{pkg: "log", name: "Panic*", where: inLibrary, because: "return an error"},
+	{pkg: "k8s.io/klog/v2", name: "Fatal*", where: inLibrary, because: "only main decides when the process ends"},
+	{pkg: "k8s.io/klog/v2", name: "Exit*", where: inLibrary, because: "only main decides when the process ends"},
+	{pkg: "fmt", name: "Print*", where: inLibrary, because: "standard output is the user's"},
+	{pkg: "time", name: "Sleep", where: everywhere, because: "wait for a condition, a channel or the clock of a synctest bubble"},
+	{
+		pkg: modulePath + "/store/bolt", name: "Open", where: inTests,
+		because: "use bolttest.Open, which checks the whole file when the test ends",
+		// The engine's own tests damage files; examples have no testing.TB.
+		except: []string{"store/bolt/*", "example_test.go", "*/example_test.go"},
+	},
 }
 
 func TestCalls_NothingForbidden(t *testing.T) {
@@ -60,7 +68,7 @@ func checkCalls(file sourceFile, bubbles []string, rules []callRule) (problems [
 	imports := importNames(file.File)
 	allowances := findAllowances(file)
 	for _, call := range callsOutsideHelpers(file.File, imports, bubbles) {
-		rule, forbidden := match(rules, call, placeOf(file))
+		rule, forbidden := match(rules, call, file)
 		if !forbidden || allowances.use(file.fset.Position(call.pos).Line, call.spelling()) {
 			continue
 		}
@@ -190,14 +198,19 @@ func isAbort(expr *ast.CallExpr, imports map[string]string) bool {
 	return ok && imports[x.Name] == "net/http"
 }
 
-func match(rules []callRule, c call, where place) (callRule, bool) {
+func match(rules []callRule, c call, file sourceFile) (callRule, bool) {
 	for _, rule := range rules {
-		named, err := path.Match(rule.name, c.name)
-		if err == nil && named && rule.pkg == c.pkg && rule.where&where != 0 {
+		if matches(rule.name, c.name) && rule.pkg == c.pkg && rule.where&placeOf(file) != 0 &&
+			!slices.ContainsFunc(rule.except, func(pattern string) bool { return matches(pattern, file.path) }) {
 			return rule, true
 		}
 	}
 	return callRule{}, false
+}
+
+func matches(pattern, name string) bool {
+	ok, err := path.Match(pattern, name)
+	return ok && err == nil
 }
 
 // importNames maps the name that a file gives a package to its import path.
@@ -278,7 +291,7 @@ func (all allowances) problems(path string) (problems []string) {
 }
 
 func TestCheckCalls(t *testing.T) {
-	const header = "package p\n\nimport (\n\t\"fmt\"\n\t\"net/http\"\n\t\"os\"\n\t\"testing/synctest\"\n\ttick \"time\"\n\t\"k8s.io/klog/v2\"\n)\n\n"
+	const header = "package p\n\nimport (\n\t\"fmt\"\n\t\"net/http\"\n\t\"os\"\n\t\"testing/synctest\"\n\ttick \"time\"\n\t\"github.com/warmcache/warmcache/store/bolt\"\n\t\"k8s.io/klog/v2\"\n)\n\n"
 	for _, test := range []struct {
 		name, path, body string
 		problems         int
@@ -301,6 +314,10 @@ func TestCheckCalls(t *testing.T) {
 		{"allowed above", "p.go", "//hygiene:allow time.Sleep: no event for this\n\ttick.Sleep(1)", 0},
 		{"allowed without a reason", "p.go", "tick.Sleep(1) //hygiene:allow time.Sleep", 1},
 		{"allowed something else", "p.go", "tick.Sleep(1) //hygiene:allow panic: no event for this", 2},
+		{"a store in a test", "p/p_test.go", `bolt.Open("", bolt.Options{})`, 1},
+		{"a store in a program", "p/p.go", `bolt.Open("", bolt.Options{})`, 0},
+		{"a store in the engine's test", "store/bolt/p_test.go", `bolt.Open("", bolt.Options{})`, 0},
+		{"a store in an example", "p/example_test.go", `bolt.Open("", bolt.Options{})`, 0},
 		{"allowed for nothing", "p.go", "//hygiene:allow time.Sleep: no event for this", 1},
 	} {
 		const helper = "func inOther(f func()) {\n\tinBubble(f)\n}\n\nfunc inBubble(f func()) {\n\tsynctest.Test(nil, f)\n}\n\n" +

@@ -137,24 +137,38 @@ func (db *DB) run() {
 	defer close(db.stopped)
 	for {
 		wait, last := db.nextCommit()
-		switch {
-		case last:
+		if wait == 0 {
 			db.commit()
 			db.serve()
-			return
-		case wait == 0:
-			db.commit()
-			db.serve()
-		case wait < 0:
-			<-db.wake
-		default:
-			timer := db.options.Clock.NewTimer(wait)
-			select {
-			case <-db.wake:
-			case <-timer.C():
-			}
-			timer.Stop()
 		}
+		if last {
+			return
+		}
+		// Also after a commit: one that is always due must not keep it away.
+		scrub := db.scrub.wait(db.options.Clock.Now())
+		if scrub == 0 {
+			db.scrub.step()
+		} else if wait != 0 {
+			db.sleep(wait, scrub)
+		}
+	}
+}
+
+// sleep waits for the shorter of two times, of which a negative one has no end, or
+// for something to happen.
+func (db *DB) sleep(a, b time.Duration) {
+	if a < 0 || b >= 0 && b < a {
+		a = b
+	}
+	if a < 0 {
+		<-db.wake
+		return
+	}
+	timer := db.options.Clock.NewTimer(a)
+	defer timer.Stop()
+	select {
+	case <-db.wake:
+	case <-timer.C():
 	}
 }
 
@@ -236,9 +250,6 @@ func (db *DB) update(g *generation, f *openFile, fn func(*bbolt.Tx) error) error
 		return db.condemn(g, err)
 	}
 	return db.guard(g, func() error {
-		if err := call(db.options.beforeCommit); err != nil {
-			return err
-		}
 		if err := f.settle(); err != nil {
 			return err
 		}
@@ -248,10 +259,14 @@ func (db *DB) update(g *generation, f *openFile, fn func(*bbolt.Tx) error) error
 		}
 		err = fn(tx)
 		if err == nil {
+			err = call(db.options.beforeCommit)
+		}
+		if err == nil {
 			f.unsettled = true
 			err = tx.Commit()
 		}
 		if err != nil {
+			db.scrub.failed()
 			return errors.Join(err, rollback(tx))
 		}
 		f.unsettled = false

@@ -53,7 +53,7 @@ func sample(t *testing.T) (file []byte, states []storetest.Contents) {
 			}
 		}
 	}
-	states = append(states, storetest.Dump(t, c))
+	states = append(states, storetest.Dump(t, c, "node"))
 	for i := range 20 {
 		apply(t, c, store.Op{
 			Key: fmt.Sprintf("ns/%04d", i*3), Depart: "uid",
@@ -64,7 +64,7 @@ func sample(t *testing.T) (file []byte, states []storetest.Contents) {
 		t.Fatal(err)
 	}
 	db = bolttest.Open(t, path, bolt.Options{})
-	states = append(states, storetest.Dump(t, collection(t, db)))
+	states = append(states, storetest.Dump(t, collection(t, db), "node"))
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +141,7 @@ func TestOpen_AnyDamage(t *testing.T) {
 // quarantined.
 func openDamaged(t *testing.T, what, path string, want []storetest.Contents) (quarantined bool) {
 	t.Helper()
-	db, err := bolt.Open(path, bolt.Options{})
+	db, err := bolt.Open(path, bolt.Options{ScrubInterval: -1})
 	if err != nil {
 		t.Errorf("%s: Open: %v", what, err)
 		return false
@@ -209,7 +209,10 @@ func checkRead(t *testing.T, what string, c store.Collection, want []storetest.C
 	})
 	// Index entries have no checksum; an index is rebuilt or scrubbed.
 	got.Indices = nil
-	right := func(want storetest.Contents) bool { return storetest.Diff(want, got) == "" }
+	right := func(want storetest.Contents) bool {
+		want.Indices = nil
+		return storetest.Diff(want, got) == ""
+	}
 	if err == nil && !slices.ContainsFunc(want, right) {
 		t.Errorf("%s: wrong data without an error:\n%s", what, storetest.Diff(want[1], got))
 	}

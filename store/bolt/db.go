@@ -31,6 +31,8 @@ type DB struct {
 
 	// closed is set once, by Close.
 	closed atomic.Bool
+	// scrub is the committer's.
+	scrub scrubber
 	// wake has a token when the committer should look at what is due.
 	wake chan struct{}
 	// stopped is closed when the committer has returned.
@@ -77,6 +79,8 @@ type DB struct {
 		err       error
 		backoff   time.Duration
 		retryAt   time.Time
+		// scrub is what the scrubber has done.
+		scrub store.ScrubStatus
 		// fileBytes and freeBytes are those of store.Status.
 		fileBytes, freeBytes int64
 		// commits counts those that wrote something, failed those that failed.
@@ -94,6 +98,7 @@ func newDB(path string, o Options) *DB {
 		wake:    make(chan struct{}, 1),
 		stopped: make(chan struct{}),
 	}
+	db.scrub = scrubber{db: db}
 	db.mu.collections = map[store.Identity]*collection{}
 	db.mu.handles = map[store.Identity]*handle{}
 	db.mu.attempt = newAttempt()

@@ -21,6 +21,12 @@ func FailAfterCommits(o Options, hook func() error) Options {
 	return o
 }
 
+// ScrubAllTheTime makes o scrub without a pause, so many bytes between commits.
+func ScrubAllTheTime(o Options, chunk int) Options {
+	o.ScrubInterval, o.ScrubRate, o.scrubChunk = 1, 1<<40, chunk
+	return o
+}
+
 // LockPath is the name of the lock file of a database.
 var LockPath = lockPath
 
@@ -60,6 +66,9 @@ func DieWhileOpening(path string) error {
 	lock.begin(inode)
 	return errors.Join(err, file.Close(), lock.file.Close())
 }
+
+// Closed says whether Close has begun.
+func (db *DB) Closed() bool { return db.closed.Load() }
 
 // DieDamaged leaves what a process leaves that finds damage and dies before it has
 // moved the file aside.

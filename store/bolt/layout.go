@@ -34,6 +34,8 @@ var (
 	headerKey = []byte("header")
 	// totalsKey → sealed totalsRecord.
 	totalsKey = []byte("totals")
+	// indexTotalsPrefix<name> → sealed indexTotals.
+	indexTotalsPrefix = "index/"
 
 	// objectPrefix<id>: object key → sealed record.
 	objectPrefix = "o/"
@@ -61,6 +63,20 @@ func namesOf(id store.Identity) bucketNames {
 }
 
 func (n *bucketNames) index(name string) []byte { return []byte(n.indices + name) }
+
+// of returns the name of the bucket of a key space.
+func (n *bucketNames) of(s keySpace) []byte {
+	switch {
+	case s.departed:
+		return n.departed
+	case s.index != "":
+		return n.index(s.index)
+	default:
+		return n.objects
+	}
+}
+
+func indexTotalsKey(name string) []byte { return []byte(indexTotalsPrefix + name) }
 
 // headerRecord is a store.Header as it is stored, sealed. Fields may be added;
 // a reader that does not know them skips them.
@@ -120,6 +136,16 @@ type totalsRecord struct {
 
 const totalsSize = 5 * 8
 
+func (t *totalsRecord) addDeparted(value []byte) {
+	t.departedCount++
+	t.departedBytes += int64(len(value))
+}
+
+func (t *totalsRecord) removeDeparted(value []byte) {
+	t.departedCount--
+	t.departedBytes -= int64(len(value))
+}
+
 func (t *totalsRecord) encode() []byte {
 	b := make([]byte, 0, totalsSize+4)
 	for _, n := range []uint64{
@@ -132,10 +158,7 @@ func (t *totalsRecord) encode() []byte {
 }
 
 func decodeTotals(sealed []byte) (totalsRecord, error) {
-	b, err := store.Unseal(sealed)
-	if err == nil && len(b) != totalsSize {
-		err = fmt.Errorf("%w: %d bytes", store.ErrCorrupt, len(b))
-	}
+	b, err := unsealExactly(sealed, totalsSize)
 	if err != nil {
 		return totalsRecord{}, fmt.Errorf("totals: %w", err)
 	}
@@ -145,6 +168,49 @@ func decodeTotals(sealed []byte) (totalsRecord, error) {
 		departedCount: int64(number(3)),
 		departedBytes: int64(number(4)),
 	}, nil
+}
+
+// unsealExactly is store.Unseal for a value whose size is known.
+func unsealExactly(sealed []byte, size int) ([]byte, error) {
+	b, err := store.Unseal(sealed)
+	if err == nil && len(b) != size {
+		err = fmt.Errorf("%w: %d bytes", store.ErrCorrupt, len(b))
+	}
+	return b, err
+}
+
+// indexTotals describe the entries of an index, which have no checksum of their
+// own. They are stored as two big-endian 64-bit numbers, sealed.
+type indexTotals struct {
+	count int64
+	// sum is the wrapping sum of store.Sum over the entries.
+	sum uint64
+}
+
+const indexTotalsSize = 2 * 8
+
+func (t *indexTotals) add(entry []byte) {
+	t.count++
+	t.sum += store.Sum(string(entry), nil)
+}
+
+func (t *indexTotals) remove(entry []byte) {
+	t.count--
+	t.sum -= store.Sum(string(entry), nil)
+}
+
+func (t *indexTotals) encode() []byte {
+	b := make([]byte, 0, indexTotalsSize+4)
+	b = binary.BigEndian.AppendUint64(b, uint64(t.count))
+	return store.Seal(binary.BigEndian.AppendUint64(b, t.sum))
+}
+
+func decodeIndexTotals(sealed []byte) (indexTotals, error) {
+	b, err := unsealExactly(sealed, indexTotalsSize)
+	if err != nil {
+		return indexTotals{}, fmt.Errorf("index totals: %w", err)
+	}
+	return indexTotals{count: int64(binary.BigEndian.Uint64(b)), sum: binary.BigEndian.Uint64(b[8:])}, nil
 }
 
 // A departed record is stored as the time since 1970 in nanoseconds (8 bytes,

@@ -25,6 +25,7 @@ func TestOpen_InvalidOptions(t *testing.T) {
 		"MaxDirtyBytes": {MaxDirtyBytes: -1},
 		"LockTimeout":   {LockTimeout: -1},
 		"DepartedBytes": {DepartedBytes: -1},
+		"ScrubRate":     {ScrubRate: -1},
 		"OnLocked":      {OnLocked: 7},
 	} {
 		_, err := bolt.Open(filepath.Join(dir, "cache.db"), o)
@@ -43,7 +44,7 @@ func TestOpen_InvalidOptions(t *testing.T) {
 // TestOptions_EveryFieldIsCovered fails when a field is added to Options, until
 // somebody has thought of its default and its validation.
 func TestOptions_EveryFieldIsCovered(t *testing.T) {
-	const fields = 10
+	const fields = 13
 	if got := reflect.TypeFor[bolt.Options]().NumField(); got != fields {
 		t.Errorf("Options has %d fields, the tests know %d", got, fields)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strconv"
 
 	"go.etcd.io/bbolt"
@@ -20,7 +21,11 @@ func (db *DB) openOrCreate() (*openFile, error) {
 	if err == nil && info.Size() == 0 {
 		err = fs.ErrNotExist
 	}
-	if errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case err == nil:
+		// The process that created it may have ended before its name was durable.
+		err = syncDir(filepath.Dir(db.path))
+	case errors.Is(err, fs.ErrNotExist):
 		err = create(db.path, db.now())
 		// What the previous owner has left is about a file that is gone, whose
 		// inode the new one may have.

@@ -29,6 +29,8 @@ const (
 	DefaultMaxDirty      = 20_000
 	DefaultMaxDirtyBytes = 16 << 20
 	DefaultDepartedBytes = 64 << 20
+	DefaultScrubInterval = 24 * time.Hour
+	DefaultScrubRate     = 4 << 20
 	// DefaultLockTimeout covers a process that is just exiting.
 	DefaultLockTimeout = time.Second
 	// DefaultWaitTimeout is DefaultLockTimeout for Wait: more than the default
@@ -62,6 +64,14 @@ type Options struct {
 	// zero.
 	DepartedBytes int64
 
+	// ScrubInterval is the pause between two passes of the scrub, which reads the
+	// whole file in the background and verifies every checksum and total. The
+	// first pass begins with Open. DefaultScrubInterval if zero; a negative value
+	// turns it off.
+	ScrubInterval time.Duration
+	// ScrubRate limits the scrub, in bytes per second; DefaultScrubRate if zero.
+	ScrubRate int64
+
 	// Clock tells the time and makes timers; the real one if nil.
 	Clock clock.Clock
 	// Logger is used for everything that no caller hears about; klog's
@@ -71,6 +81,8 @@ type Options struct {
 	// beforeCommit and afterCommit, if set by a test, run before and after each
 	// commit and can fail it; after, it has reached the disk all the same.
 	beforeCommit, afterCommit func() error
+	// scrubChunk is how many bytes the scrub reads at a time.
+	scrubChunk int
 }
 
 // withDefaults returns o with every zero field set, or an error that wraps
@@ -82,6 +94,7 @@ func (o Options) withDefaults() (Options, error) {
 		"MaxDirtyBytes": o.MaxDirtyBytes < 0,
 		"LockTimeout":   o.LockTimeout < 0,
 		"DepartedBytes": o.DepartedBytes < 0,
+		"ScrubRate":     o.ScrubRate < 0,
 	} {
 		if negative {
 			return o, fmt.Errorf("%w: %s must not be negative", ErrInvalidOptions, field)
@@ -94,6 +107,9 @@ func (o Options) withDefaults() (Options, error) {
 	setDefault(&o.MaxDirty, DefaultMaxDirty)
 	setDefault(&o.MaxDirtyBytes, DefaultMaxDirtyBytes)
 	setDefault(&o.DepartedBytes, DefaultDepartedBytes)
+	setDefault(&o.ScrubInterval, DefaultScrubInterval)
+	setDefault(&o.ScrubRate, DefaultScrubRate)
+	setDefault(&o.scrubChunk, defaultScrubChunk)
 	if o.OnLocked == Wait {
 		setDefault(&o.LockTimeout, DefaultWaitTimeout)
 	}

@@ -17,6 +17,7 @@ func (db *DB) Status() store.Status {
 		PendingBytes: db.mu.pending.plus(db.mu.frozen).bytes,
 		FileBytes:    db.mu.fileBytes, FreeBytes: db.mu.freeBytes,
 		Quarantines: db.mu.quarantines, Quarantined: db.mu.quarantined,
+		Scrub: db.mu.scrub,
 	}
 }
 
@@ -36,7 +37,7 @@ func (f *openFile) size() (total, free int64) {
 		return 0, 0
 	}
 	total = info.Size()
-	meta, err := (&walker{file: f.file}).meta(total)
+	meta, _, err := readMeta(f.file, total)
 	if err != nil {
 		return total, 0
 	}

@@ -44,82 +44,67 @@ var order = binary.NativeEndian
 //
 // It reads about a hundredth of a file with records of 4 KB, because it does not
 // read leaf pages. Their damage shows as a panic that can be recovered from, as
-// a checksum of a record, or in the totals.
+// a checksum of a record, or in the totals. Check reads everything.
 //
 // Errors wrap store.ErrCorrupt, or errForeign for a file that was never ours.
 func checkStructure(file io.ReaderAt, size int64) error {
-	w := &walker{file: file}
-	meta, err := w.meta(size)
+	w := &walker{file: file, problem: func(err error) error { return err }}
+	meta, _, err := readMeta(file, size)
 	if err != nil {
 		return err
 	}
-	w.pages = meta.pages
-	w.used = make([]bool, w.pages)
-	free, err := w.freelist(meta.freelist)
-	if err != nil {
+	if err := w.begin(meta, size); err != nil {
 		return err
 	}
-	if err := w.tree(meta.root, true); err != nil {
-		return err
-	}
-	for _, id := range free {
-		if w.used[id] {
-			return damaged("page %d is in use and free", id)
-		}
-	}
-	return nil
+	return w.directory(meta.root, func(b *bucket) error { return w.bucket(b, nil) })
 }
 
 func damaged(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", store.ErrCorrupt, fmt.Sprintf(format, args...))
 }
 
-// walker reads the pages of a file.
-type walker struct {
-	file io.ReaderAt
-	// pages is the number of pages in use, free ones included.
-	pages uint64
-	// used marks the pages found so far.
-	used []bool
-}
-
 // boltMeta is what a meta page says.
 type boltMeta struct{ root, freelist, pages, txid uint64 }
 
-// meta returns the valid meta page with the highest transaction id, as bbolt
-// does. After a crash the other one may be torn.
-func (w *walker) meta(size int64) (boltMeta, error) {
-	var newest *boltMeta
-	ours := false
+// readMeta returns the valid meta page with the highest transaction id, as bbolt
+// does. Torn says that the other one is not valid, as after a crash.
+func readMeta(file io.ReaderAt, size int64) (meta boltMeta, torn bool, err error) {
+	ours, valid := false, 0
 	for i := range int64(2) {
 		page := make([]byte, pageHeader+metaSize)
-		if _, err := w.file.ReadAt(page, i*pageSize); err != nil {
-			return boltMeta{}, fmt.Errorf("%w: %d bytes are too few: %w", store.ErrCorrupt, size, err)
+		if _, err := file.ReadAt(page, i*pageSize); err != nil {
+			return boltMeta{}, false, fmt.Errorf("%w: %d bytes are too few: %w", store.ErrCorrupt, size, err)
 		}
 		b := page[pageHeader:]
 		ours = ours || order.Uint32(b) == boltMagic
-		if m, ok := parseMeta(b); ok && (newest == nil || m.txid > newest.txid) {
-			newest = &m
+		if m, ok := parseMeta(b); ok {
+			valid++
+			if valid == 1 || m.txid > meta.txid {
+				meta = m
+			}
 		}
 	}
 	switch {
 	case !ours:
-		return boltMeta{}, errForeign
-	case newest == nil:
-		return boltMeta{}, damaged("no valid meta page")
-	case newest.pages > uint64(size)/pageSize:
-		return boltMeta{}, damaged("truncated to %d bytes, %d pages are in use", size, newest.pages)
+		return boltMeta{}, false, errForeign
+	case valid == 0:
+		return boltMeta{}, false, damaged("no valid meta page")
 	}
-	return *newest, nil
+	return meta, valid < 2, nil
+}
+
+// metaSum is the checksum at the end of a meta page.
+func metaSum(b []byte) uint64 {
+	sum := fnv.New64a()
+	_, _ = sum.Write(b[:metaSize-8]) // never fails
+	return sum.Sum64()
 }
 
 func parseMeta(b []byte) (boltMeta, bool) {
-	sum := fnv.New64a()
-	_, _ = sum.Write(b[:metaSize-8]) // never fails
 	valid := order.Uint32(b) == boltMagic &&
 		order.Uint32(b[4:]) == boltVersion &&
 		order.Uint32(b[8:]) == pageSize &&
-		order.Uint64(b[metaSize-8:]) == sum.Sum64()
+		order.Uint64(b[metaSize-8:]) == metaSum(b)
 	return boltMeta{
 		root:     order.Uint64(b[16:]),
 		freelist: order.Uint64(b[32:]),
@@ -128,130 +113,253 @@ func parseMeta(b []byte) (boltMeta, bool) {
 	}, valid
 }
 
-// freelist returns the free pages.
-func (w *walker) freelist(id uint64) ([]uint64, error) {
-	if err := w.use(id); err != nil {
-		return nil, err
+// pageState is what is known of a page.
+type pageState uint8
+
+const (
+	pageUnknown pageState = iota
+	pageUsed
+	pageFree
+)
+
+// walker reads the pages of a file. It trusts nothing it reads: it ends whatever
+// the bytes are, because it reads no page twice, and allocates no more than the
+// file is long. It does not use bbolt.
+type walker struct {
+	file io.ReaderAt
+	// problem is told what does not hold. The walk goes on, past what cannot be
+	// read, if it returns nil, and ends with its error otherwise.
+	problem func(error) error
+	// step, if not nil, is called before pages are read, with their number; its
+	// error ends the walk.
+	step func(pages uint64) error
+	// states has an entry for each page that the meta page counts, free ones
+	// included, and the file has.
+	states []pageState
+}
+
+// begin verifies what a meta page refers to, and the list of free pages.
+func (w *walker) begin(meta boltMeta, size int64) error {
+	pages := min(meta.pages, uint64(size)/pageSize)
+	w.states = make([]pageState, pages)
+	if pages < meta.pages {
+		if err := w.problem(damaged("truncated to %d bytes, %d pages are in use", size, meta.pages)); err != nil {
+			return err
+		}
 	}
-	p, err := w.load(id, flagFreelist)
+	if err := w.freelist(meta.freelist); err != nil {
+		return w.problem(err)
+	}
+	return nil
+}
+
+// use marks a page as used.
+func (w *walker) use(id uint64) error {
+	if id < 2 || id >= uint64(len(w.states)) {
+		return damaged("reference to page %d of %d", id, len(w.states))
+	}
+	before := w.states[id]
+	w.states[id] = pageUsed
+	switch before {
+	case pageUsed:
+		return damaged("page %d is used twice", id)
+	case pageFree:
+		// Worth a report, but no reason not to read it.
+		return w.problem(damaged("page %d is in use and free", id))
+	}
+	return nil
+}
+
+// freelist marks the free pages.
+func (w *walker) freelist(id uint64) error {
+	if err := w.use(id); err != nil {
+		return err
+	}
+	b, err := w.freeIDs(id)
+	if err != nil {
+		return err
+	}
+	previous := uint64(1)
+	for i := 0; i < len(b); i += 8 {
+		free := order.Uint64(b[i:])
+		// At this point, nothing is used but the list itself.
+		if free <= previous || free >= uint64(len(w.states)) || w.states[free] == pageUsed {
+			err = damaged("free list with page %d at %d", free, i/8)
+			continue
+		}
+		previous = free
+		w.states[free] = pageFree
+	}
+	return err
+}
+
+// freeIDs reads the ids in the free list. bbolt estimates how many pages it
+// needs, so that not all of them may be filled.
+func (w *walker) freeIDs(id uint64) ([]byte, error) {
+	p, err := w.header(id, make([]byte, pageHeader+8))
 	if err != nil {
 		return nil, err
 	}
-	b, count := p.data[pageHeader:], uint64(p.count)
+	if p.flags != flagFreelist || p.overflow >= uint64(len(w.states))-id {
+		return nil, damaged("page %d has kind %#x and %d more pages, want a free list", id, p.flags, p.overflow)
+	}
+	if err := w.useOverflow(p); err != nil {
+		return nil, err
+	}
+	count, from := uint64(p.count), uint64(pageHeader)
 	if p.count == 0xffff {
 		// More than fits into the header: the first number is the count.
-		count, b = order.Uint64(b), b[8:]
+		count, from = order.Uint64(p.data[pageHeader:]), pageHeader+8
 	}
-	if count > uint64(len(b)/8) {
-		return nil, damaged("free list with %d pages in %d bytes", count, len(b))
+	if room := (p.overflow+1)*pageSize - from; count > room/8 {
+		return nil, damaged("free list with %d pages in %d bytes", count, room)
 	}
-	free := make([]uint64, count)
-	for i := range free {
-		free[i] = order.Uint64(b[i*8:])
-		if free[i] < 2 || free[i] >= w.pages || i > 0 && free[i] <= free[i-1] {
-			return nil, damaged("free list with page %d at %d", free[i], i)
-		}
-	}
-	return free, nil
+	b := make([]byte, count*8)
+	return b, w.read(b, int64(id*pageSize+from))
 }
 
-// tree verifies the tree at root, level by level. In the directory of buckets
-// it reads the leaves, and the trees of the buckets in them.
-func (w *walker) tree(root uint64, directory bool) error {
-	if err := w.use(root); err != nil {
-		return err
-	}
-	level := []child{{id: root}}
-	for range maxDepth {
-		// All leaves are at the same depth: one page tells the kind of its level.
-		first, err := w.header(level[0].id)
-		if err != nil {
-			return err
-		}
-		if first.flags == flagLeaf {
-			return w.leaves(level, directory)
-		}
-		if level, err = w.branches(level); err != nil {
-			return err
-		}
-	}
-	return damaged("the tree at page %d has no end", root)
+// bucket is an entry of the directory.
+type bucket struct {
+	name []byte
+	// value has the root page or, if that is 0, the whole bucket.
+	value []byte
+	// page is the one that the entry is in.
+	page uint64
 }
 
-// child is a page and the bounds of its keys, as its parent says: first
-// inclusive, last exclusive and nil for no bound.
+// directory verifies the tree of buckets, and calls fn for each. What fn gets
+// is valid until it returns.
+func (w *walker) directory(root uint64, fn func(*bucket) error) error {
+	return w.tree(root, func(p *page, e element) error {
+		if e.flags != leafIsBucket || len(e.value) < bucketHeader {
+			return w.problem(damaged("page %d: %q is not a bucket", p.id, e.key))
+		}
+		return fn(&bucket{name: e.key, value: e.value, page: p.id})
+	})
+}
+
+// bucket verifies the tree of a bucket and calls leaf for its entries. If leaf is
+// nil, it does not read leaves.
+func (w *walker) bucket(b *bucket, leaf leafFunc) error {
+	if root := order.Uint64(b.value); root != 0 {
+		return w.tree(root, leaf)
+	}
+	// A small bucket is stored in place of its root, as one leaf.
+	p, err := parseInline(b)
+	if err != nil {
+		return w.problem(err)
+	}
+	return w.leafPage(p, child{}, leaf)
+}
+
+// leafFunc is called for each element of the leaves of a tree, in order.
+type leafFunc func(*page, element) error
+
+// tree verifies the tree at root.
+func (w *walker) tree(root uint64, leaf leafFunc) error {
+	t := &treeWalk{walker: w, leaf: leaf, height: -1}
+	return t.visit(child{id: root}, 0)
+}
+
+// treeWalk is the walk through one tree.
+type treeWalk struct {
+	*walker
+	leaf leafFunc
+	// height is the depth of all leaves, -1 before the first was reached.
+	height int
+}
+
+// child is a page and the bounds of its keys, as its parent says: first, which
+// must be its first key, and last, which is beyond its last. Nil is no bound.
 type child struct {
 	id          uint64
 	first, last []byte
 }
 
-// branches verifies one level of branch pages and returns the next.
-func (w *walker) branches(level []child) ([]child, error) {
-	var next []child
-	for _, c := range level {
-		p, err := w.load(c.id, flagBranch)
-		if err != nil {
-			return nil, err
-		}
-		elements, err := p.branchElements(c)
-		if err != nil {
-			return nil, err
-		}
-		for _, e := range elements {
-			if err := w.use(e.id); err != nil {
-				return nil, err
-			}
-		}
-		next = append(next, elements...)
+// visit verifies the page c and everything below.
+func (t *treeWalk) visit(c child, depth int) error {
+	if err := t.use(c.id); err != nil {
+		return t.problem(err)
 	}
-	return next, nil
-}
-
-// leaves verifies the leaves of the directory, and the trees of the buckets
-// that they name. Leaves of other trees are not read.
-func (w *walker) leaves(level []child, directory bool) error {
-	if !directory {
+	if t.leaf == nil && depth == t.height {
 		return nil
 	}
-	for _, c := range level {
-		p, err := w.load(c.id, flagLeaf)
-		if err != nil {
-			return err
-		}
-		for i := range p.count {
-			if err := w.bucket(p, pageHeader+i*pageElement); err != nil {
-				return err
-			}
-		}
+	p, err := t.load(c.id)
+	if err != nil {
+		return t.problem(err)
+	}
+	return t.page(p, c, depth)
+}
+
+// page verifies a page that was read and everything below.
+func (t *treeWalk) page(p *page, c child, depth int) error {
+	if err := t.checkDepth(p, depth); err != nil {
+		return t.problem(err)
+	}
+	switch {
+	case p.flags == flagBranch:
+		return t.children(p, c, depth)
+	case t.leaf == nil:
+		return nil
+	}
+	return t.leafPage(p, c, t.leaf)
+}
+
+// checkDepth verifies that all leaves, and nothing else, are at one depth.
+func (t *treeWalk) checkDepth(p *page, depth int) error {
+	leaf := p.flags == flagLeaf
+	if leaf && t.height < 0 {
+		t.height = depth
+	}
+	switch {
+	case leaf != (depth == t.height):
+		return damaged("page %d is of kind %#x at depth %d, leaves are at %d", p.id, p.flags, depth, t.height)
+	case depth >= maxDepth:
+		return damaged("page %d: the tree has no end", p.id)
+	case p.count == 0 && !(leaf && depth == 0):
+		return damaged("page %d is empty", p.id)
 	}
 	return nil
 }
 
-// bucket verifies the bucket named by the element at the given offset of a leaf
-// of the directory.
-func (w *walker) bucket(p *page, at int) error {
-	if at+pageElement > len(p.data) {
-		return damaged("leaf page %d with %d elements", p.id, p.count)
-	}
-	e := p.data[at:]
-	keySize, valueSize := order.Uint32(e[8:]), order.Uint32(e[12:])
-	if order.Uint32(e) != leafIsBucket || valueSize < bucketHeader {
-		return damaged("leaf page %d has something that is not a bucket", p.id)
-	}
-	if _, err := p.slice(at, order.Uint32(e[4:]), keySize); err != nil {
-		return err
-	}
-	value, err := p.slice(at, order.Uint32(e[4:])+keySize, valueSize)
+// children verifies a branch page and visits its children.
+func (t *treeWalk) children(p *page, c child, depth int) error {
+	elements, err := t.elements(p, c)
 	if err != nil {
 		return err
 	}
-	if root := order.Uint64(value); root != 0 {
-		return w.tree(root, false)
-	}
-	// A small bucket is stored in place of its root, as one leaf.
-	inline := value[bucketHeader:]
-	if len(inline) < pageHeader || order.Uint16(inline[8:]) != flagLeaf {
-		return damaged("leaf page %d has a bucket without contents", p.id)
+	for i, e := range elements {
+		next := child{id: e.child, first: e.key, last: c.last}
+		if i+1 < len(elements) {
+			next.last = elements[i+1].key
+		}
+		if err := t.visit(next, depth+1); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// leafPage verifies a leaf page and calls leaf, unless it is nil, for its
+// elements.
+func (w *walker) leafPage(p *page, c child, leaf leafFunc) error {
+	elements, err := w.elements(p, c)
+	if err != nil || leaf == nil {
+		return err
+	}
+	for _, e := range elements {
+		if err := leaf(p, e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// elements returns those elements of p that can be read.
+func (w *walker) elements(p *page, c child) ([]element, error) {
+	elements, err := p.elements(c)
+	if err != nil {
+		err = w.problem(err)
+	}
+	return elements, err
 }

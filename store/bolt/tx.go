@@ -124,6 +124,17 @@ type keySpace struct {
 	departed bool
 }
 
+func (s keySpace) String() string {
+	switch {
+	case s.departed:
+		return "departed records"
+	case s.index != "":
+		return fmt.Sprintf("index %q", s.index)
+	default:
+		return "objects"
+	}
+}
+
 // tree returns what o holds of the key space, which may be nil, and whether it
 // hides everything below.
 func (s keySpace) tree(o *overlay) (t *tree, hides bool) {
@@ -155,12 +166,10 @@ func (t *tx) sources(s keySpace) ([]*tree, *bbolt.Bucket) {
 
 // bucket returns the bucket of the file, or nil if there is none.
 func (t *tx) bucket(s keySpace) *bbolt.Bucket {
-	switch {
-	case s.departed:
-		return t.fileBucket(t.c.names.departed)
-	case s.index != "":
-		return t.fileBucket(t.c.names.index(s.index))
-	case t.objectBucket == nil:
+	if s != (keySpace{}) {
+		return t.fileBucket(t.c.names.of(s))
+	}
+	if t.objectBucket == nil {
 		t.objectBucket = t.fileBucket(t.c.names.objects)
 	}
 	return t.objectBucket

@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"go.etcd.io/bbolt"
+
+	"github.com/warmcache/warmcache/store"
 )
 
 // fillPercent of pages when they split. Object keys mostly arrive in order; the
@@ -46,15 +48,21 @@ func (w *writer) open(o *overlay) (err error) {
 	return err
 }
 
-func (w *writer) clear(o *overlay) error {
+func (w *writer) clear(o *overlay) (err error) {
 	if o.cleared {
-		if err := w.header.Delete(headerKey); err != nil {
+		if err := w.c.deleteCollection(w.tx); err != nil {
 			return err
 		}
-		return w.c.deleteContents(w.tx)
+		w.header, err = createBucket(w.tx, w.c.names.header)
+		return err
 	}
 	for name := range o.dropped {
 		if err := deleteBucket(w.tx, w.c.names.index(name)); err != nil {
+			return err
+		}
+		w.c.db.scrub.emptied(w.c, keySpace{index: name})
+		// Zeros instead of nothing: the header may still list the index.
+		if err := w.putIndexTotals(name, indexTotals{}); err != nil {
 			return err
 		}
 	}
@@ -65,7 +73,9 @@ func (w *writer) clear(o *overlay) error {
 // overlay was applied to, which a commit that failed after the fact has changed.
 func (w *writer) objects(o *overlay) error {
 	return w.each(w.c.names.objects, o.objects, func(bucket *bbolt.Bucket, e entry) error {
-		if old := bucket.Get(e.key); old != nil {
+		old := bucket.Get(e.key)
+		w.c.db.scrub.changed(w.c, keySpace{}, e.key, old, e.value)
+		if old != nil {
 			w.totals.objects.Remove(string(e.key), old)
 		}
 		if e.value == nil {
@@ -76,18 +86,47 @@ func (w *writer) objects(o *overlay) error {
 	})
 }
 
+// indices counts entries as objects does objects.
 func (w *writer) indices(o *overlay) error {
 	for name, index := range o.indices {
-		if err := w.each(w.c.names.index(name), index, func(bucket *bbolt.Bucket, e entry) error {
-			if e.value == nil {
+		totals, err := w.indexTotals(name)
+		if err != nil {
+			return err
+		}
+		err = w.each(w.c.names.index(name), index, func(bucket *bbolt.Bucket, e entry) error {
+			old := bucket.Get(e.key)
+			w.c.db.scrub.changed(w.c, keySpace{index: name}, e.key, old, e.value)
+			switch exists := old != nil; {
+			case e.value == nil && exists:
+				totals.remove(e.key)
 				return bucket.Delete(e.key)
+			case e.value != nil && !exists:
+				totals.add(e.key)
+				return bucket.Put(e.key, e.value)
 			}
-			return bucket.Put(e.key, e.value)
-		}); err != nil {
+			return nil
+		})
+		if err == nil {
+			err = w.putIndexTotals(name, totals)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// indexTotals returns the totals of an index, zeros if there are none.
+func (w *writer) indexTotals(name string) (indexTotals, error) {
+	sealed := w.header.Get(indexTotalsKey(name))
+	if sealed == nil {
+		return indexTotals{}, nil
+	}
+	return decodeIndexTotals(sealed)
+}
+
+func (w *writer) putIndexTotals(name string, totals indexTotals) error {
+	return w.header.Put(indexTotalsKey(name), totals.encode())
 }
 
 func (w *writer) departed(o *overlay) error {
@@ -99,15 +138,15 @@ func (w *writer) departed(o *overlay) error {
 }
 
 func (w *writer) putDeparted(bucket *bbolt.Bucket, e entry) error {
-	if old := bucket.Get(e.key); old != nil {
-		w.totals.departedCount--
-		w.totals.departedBytes -= int64(len(old))
+	old := bucket.Get(e.key)
+	w.c.db.scrub.changed(w.c, keySpace{departed: true}, e.key, old, e.value)
+	if old != nil {
+		w.totals.removeDeparted(old)
 	}
 	if e.value == nil {
 		return bucket.Delete(e.key)
 	}
-	w.totals.departedCount++
-	w.totals.departedBytes += int64(len(e.value))
+	w.totals.addDeparted(e.value)
 	return bucket.Put(e.key, e.value)
 }
 
@@ -145,8 +184,24 @@ func (w *writer) close(o *overlay) error {
 		if err := w.header.Put(headerKey, sealed); err != nil {
 			return err
 		}
+		if err := w.addIndexTotals(o.header); err != nil {
+			return err
+		}
 	}
 	return w.header.Put(totalsKey, w.totals.encode())
+}
+
+// addIndexTotals gives every index that the header lists totals, also one without
+// entries: so that an index that is lost as a whole is missed.
+func (w *writer) addIndexTotals(header *store.Header) error {
+	for name := range header.Indices {
+		if w.header.Get(indexTotalsKey(name)) == nil {
+			if err := w.putIndexTotals(name, indexTotals{}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // each calls fn for the entries of t, in key order, with their bucket. It
@@ -206,5 +261,6 @@ func (c *collection) deleteCollection(tx *bbolt.Tx) error {
 	if err := c.deleteContents(tx); err != nil {
 		return err
 	}
+	c.db.scrub.cleared(c)
 	return deleteBucket(tx, c.names.header)
 }

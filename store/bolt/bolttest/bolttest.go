@@ -4,10 +4,12 @@
 package bolttest
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"testing"
 
+	"github.com/warmcache/warmcache/store"
 	"github.com/warmcache/warmcache/store/bolt"
 )
 
@@ -29,11 +31,25 @@ func Open(t testing.TB, path string, o bolt.Options) *bolt.DB {
 	return db
 }
 
-// CheckFile verifies the file at path, which nobody has open for writing. A file
+// CheckFile checks the file at path, which nobody has open for writing. A file
 // that does not exist is fine.
 func CheckFile(t testing.TB, path string) {
 	t.Helper()
-	if err := bolt.Verify(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	CheckRecords(t, path, nil)
+}
+
+// CheckRecords is CheckFile with a check of each record, which the engine does
+// not decode: see bolt.CheckOptions.
+func CheckRecords(t testing.TB, path string, record func(id store.Identity, key string, sealed []byte) error) {
+	t.Helper()
+	_, err := bolt.Check(context.Background(), path, bolt.CheckOptions{
+		Found: func(p bolt.Problem) bool {
+			t.Errorf("%s: %v", path, p)
+			return true
+		},
+		Record: record,
+	})
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
 	}
 }

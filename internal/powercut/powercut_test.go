@@ -1,0 +1,189 @@
+//go:build linux
+
+package powercut
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// Names of scripts.
+const (
+	workCreate = "create"
+	workKilled = "killed"
+	workChurn  = "churn"
+	workGrow   = "grow"
+	workDamage = "damage"
+	workReport = "report"
+)
+
+// campaign is a way to record workloads, and its part of all states.
+type campaign struct {
+	name, work string
+	// killed has a process killed while it opens the file for the first time, and
+	// another do the workload.
+	killed bool
+	// inject, if not empty, is a fault with the number of the first call that
+	// fails, and after how many more the next one does.
+	inject string
+	// runs is how many children with a seed of their own are recorded, share the
+	// part of the states in percent.
+	runs, share int
+}
+
+var campaigns = []campaign{
+	{name: "create", work: workCreate, runs: 3, share: 15},
+	{name: "churn", work: workChurn, runs: 4, share: 25},
+	{name: "grow", work: workGrow, runs: 1, share: 5},
+	{name: "damage", work: workDamage, runs: 3, share: 15},
+	{name: "damage found while open", work: workReport, runs: 2, share: 10},
+	{name: "killed", work: workKilled, killed: true, runs: 4, share: 5},
+	{name: "failing sync", work: workChurn, inject: "fdatasync:error=EIO:when=%d+%d", runs: 4, share: 15},
+	{name: "failing syncs and writes", work: workChurn, inject: "fsync,fdatasync,pwrite64,ftruncate:error=EIO:when=%d+5%d", runs: 3, share: 10},
+}
+
+// TestPowerCut records what the engine does to the disk, rebuilds what the disk
+// may hold if the power fails at some moment, and opens that.
+func TestPowerCut(t *testing.T) {
+	needStrace(t)
+	total, seed := *statesFlag, *seedFlag
+	if total == 0 {
+		total = 600
+		if testing.Short() {
+			total = 150
+		}
+	}
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	t.Logf("repeat the decisions with: go test ./internal/powercut -run TestPowerCut -states %d -seed %d", total, seed)
+	for i, c := range campaigns {
+		t.Run(c.name, func(t *testing.T) {
+			random := rand.New(rand.NewPCG(seed, uint64(i)))
+			counts := map[string]int{}
+			runs := c.runs
+			if testing.Short() {
+				runs = (runs + 1) / 2
+			}
+			for run := range runs {
+				n := max(1, total*c.share/100/runs)
+				// Even and odd seeds differ in when commits come.
+				r := record(t, c, run, random.Uint64()&^1|uint64(run%2))
+				report(t, r, openStates(t, r, n, random, counts))
+			}
+			t.Log(summary(counts))
+		})
+	}
+}
+
+// summary lists how many states there were of each kind.
+func summary(counts map[string]int) string {
+	var b strings.Builder
+	for _, kind := range slices.Sorted(maps.Keys(counts)) {
+		fmt.Fprintf(&b, "\n%6d %s", counts[kind], kind)
+	}
+	return b.String()
+}
+
+// job is a state to be opened.
+type job struct {
+	state    state
+	images   map[string]image
+	expected expected
+}
+
+// failure is a state in which something is wrong.
+type failure struct {
+	job
+	err error
+}
+
+// openStates opens n states of a recording, and returns those in which something
+// is wrong.
+func openStates(t *testing.T, r *recording, n int, random *rand.Rand, counts map[string]int) []failure {
+	t.Helper()
+	jobs, failures, dir := make(chan job), make(chan failure), scratch(t)
+	var workers sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		workers.Go(func() {
+			for j := range jobs {
+				if err := j.open(r, dir); err != nil {
+					failures <- failure{j, err}
+				}
+			}
+		})
+	}
+	go func() {
+		d, applied := &disk{}, 0
+		for _, s := range plan(r, n, random) {
+			for ; applied < s.cut; applied++ {
+				d.apply(applied, r.ops[applied])
+			}
+			jobs <- job{s, d.images(s), r.expected(s.cut)}
+			counts["states"]++
+			counts["of the data "+string(s.data)]++
+			counts["of the names "+string(s.names)]++
+		}
+		close(jobs)
+		workers.Wait()
+		close(failures)
+	}()
+	var all []failure
+	for f := range failures {
+		all = append(all, f)
+	}
+	counts["workloads recorded"]++
+	counts["operations recorded"] += len(r.ops)
+	return all
+}
+
+// open writes a state to a directory of its own and opens it.
+func (j job) open(r *recording, parent string) error {
+	dir, err := os.MkdirTemp(parent, "state-")
+	if err != nil {
+		return err
+	}
+	if err := materialise(dir, j.images, r.inodes); err != nil {
+		return err
+	}
+	return errors.Join(checkState(r, j.expected, dir), os.RemoveAll(dir))
+}
+
+// maxReported is how many failures of one recording are told in full.
+const maxReported = 5
+
+// report fails the test for each failure, and keeps what -keep says.
+func report(t *testing.T, r *recording, failures []failure) {
+	t.Helper()
+	for i, f := range failures {
+		if i == maxReported {
+			t.Errorf("%s, seed %d: %d more", r.workload.Name, r.workload.Seed, len(failures)-i)
+			break
+		}
+		t.Errorf("%s: %v", r.describe(f.state), f.err)
+		if *keepFlag == "" {
+			continue
+		}
+		dir := filepath.Join(*keepFlag, fmt.Sprintf("%s-%d", r.workload.Name, r.workload.Seed), fmt.Sprint("state-", i+1))
+		err := os.MkdirAll(dir, 0o700)
+		if err == nil {
+			err = materialise(dir, f.images, r.inodes)
+		}
+		if err == nil && i == 0 {
+			err = r.copyTrace(filepath.Join(filepath.Dir(dir), "trace"))
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		t.Logf("kept in %s", dir)
+	}
+}
