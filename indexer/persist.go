@@ -73,8 +73,13 @@ func (x *Indexer) Attach(collection store.Collection, codec Codec, fingerprint s
 	var stored store.Header
 	var totals store.Totals
 	err := collection.View(func(tx store.Tx) (err error) {
-		if stored, err = tx.Header(); err == nil {
-			totals, err = tx.Totals()
+		if totals, err = tx.Totals(); err != nil {
+			return err
+		}
+		stored, err = tx.Header()
+		if errors.Is(err, store.ErrNotFound) && totals.Count != 0 {
+			// The indexer writes no object without a header.
+			return fmt.Errorf("%w: %d objects and no header", store.ErrCorrupt, totals.Count)
 		}
 		return err
 	})

@@ -289,7 +289,7 @@ func (m *member) compare(found contents) {
 	if m.anything {
 		return
 	}
-	if gap := m.knownGap(found); gap != "" {
+	if gap := m.knownGap(); gap != "" {
 		m.Gaps = append(m.Gaps, gap)
 		m.noticed = true
 		return

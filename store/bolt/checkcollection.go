@@ -60,7 +60,7 @@ func (c *collectionChecker) header(b *bucket) error {
 		case string(key) == string(totalsKey):
 			var totals totalsRecord
 			if totals, err = decodeTotals(value); err == nil {
-				c.totals, c.info.Totals, c.info.Departed = &totals, totals.objects, totals.departedCount
+				c.totals, c.info.Totals, c.info.Departed = &totals, totals.objects, totals.departed.Count
 			}
 		case isIndex:
 			if c.indices[name], err = decodeIndexTotals(value); err != nil {
@@ -102,7 +102,7 @@ func (c *collectionChecker) record(key, value []byte) error {
 
 func (c *collectionChecker) departed() error {
 	return c.entries(c.take(c.names.departed), func(key, value []byte) error {
-		c.found.addDeparted(value)
+		c.found.departed.Add(string(key), value)
 		record, err := decodeDeparted(key, value)
 		if err == nil {
 			err = c.record([]byte(record.Key), record.Value)

@@ -81,17 +81,31 @@ func (c *collection) dropLocked() {
 }
 
 // load reads what Durability tells about the file.
+//
+// A header that says Clean is not believed when the process before was killed: it
+// had to take that back before it told anything to anybody, but its disk may not
+// have let it.
 func (c *collection) load() error {
-	return c.view(func(t *tx) error {
+	var header store.Header
+	unclosed := false
+	err := c.view(func(t *tx) error {
 		// A damaged header is for the reader of the header to find.
-		header, err := t.Header()
-		if err == nil {
-			c.mu.Lock()
-			c.mu.rv = header.RV
-			c.mu.Unlock()
-		}
+		header, _ = t.Header()
+		f := t.generation.opened.Load()
+		unclosed = f != nil && f.unclosed
 		return nil
 	})
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	c.mu.rv = header.RV
+	c.mu.Unlock()
+	if c.db.firstTime(c.id) && header.Clean && unclosed && !c.db.readOnly {
+		header.Clean = false
+		return c.apply(&store.Batch{Header: &header}, new(atomic.Bool))
+	}
+	return nil
 }
 
 // apply makes b visible. It builds the next pending overlay aside and publishes

@@ -48,6 +48,8 @@ type DB struct {
 		// handles are the openings of collections. A nil value reserves an
 		// identity that is being forgotten.
 		handles map[store.Identity]*handle
+		// opened are the identities that were ever opened.
+		opened map[store.Identity]bool
 
 		// generation is what collections begin on: the file, or what takes its
 		// place.
@@ -101,6 +103,7 @@ func newDB(path string, o Options) *DB {
 	db.scrub = scrubber{db: db}
 	db.mu.collections = map[store.Identity]*collection{}
 	db.mu.handles = map[store.Identity]*handle{}
+	db.mu.opened = map[store.Identity]bool{}
 	db.mu.attempt = newAttempt()
 	return db
 }
@@ -141,6 +144,15 @@ func (db *DB) Collection(id store.Identity) (store.Collection, error) {
 		return nil, err
 	}
 	return h, nil
+}
+
+// firstTime says whether the identity was not opened before by this process.
+func (db *DB) firstTime(id store.Identity) bool {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	before := db.mu.opened[id]
+	db.mu.opened[id] = true
+	return !before
 }
 
 // reserve makes id used by a new handle. It finds what an earlier handle could
@@ -241,7 +253,7 @@ func describe(tx *bbolt.Tx, name []byte) (store.Info, error) {
 	if err != nil {
 		return store.Info{}, fmt.Errorf("%s: %w", id, err)
 	}
-	return store.Info{Identity: id, Header: header, Totals: totals.objects, Departed: totals.departedCount}, nil
+	return store.Info{Identity: id, Header: header, Totals: totals.objects, Departed: totals.departed.Count}, nil
 }
 
 // Forget implements store.Store.
@@ -377,8 +389,11 @@ func (db *DB) closeGeneration(g *generation) error {
 		return nil
 	}
 	err := db.guard(g, f.bolt.Close)
-	if g.damaged() != nil {
-		return f.letGo()
+	switch {
+	case g.damaged() == nil:
+		return err
+	case f.released:
+		return nil
 	}
-	return err
+	return f.letGo()
 }

@@ -12,6 +12,10 @@ import (
 // sense; the message names the field.
 var ErrInvalidOptions = errors.New("invalid options")
 
+// errUnreadable means that the disk did not let something be read, which says
+// nothing of what is there.
+var errUnreadable = errors.New("the disk cannot be read")
+
 // errForeign marks files that no version of this library has written.
 var errForeign = errors.New("not a warmcache file")
 

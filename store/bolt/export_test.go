@@ -76,6 +76,39 @@ func DieWhileOpening(path string) error {
 // Closed says whether Close has begun.
 func (db *DB) Closed() bool { return db.closed.Load() }
 
+// FailToRead leaves what an Open leaves that the disk does not let read the file.
+func FailToRead(path string) error {
+	o, err := Options{}.withDefaults()
+	if err != nil {
+		return err
+	}
+	lock, err := acquireLock(path, &o)
+	if err != nil {
+		return err
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	inode, err := inodeOf(file)
+	lock.begin(inode)
+	lock.unreadable()
+	return errors.Join(err, file.Close(), lock.release())
+}
+
+// DieOpen leaves what a process leaves that dies with the file open.
+func DieOpen(path string, o Options) error {
+	o, err := o.withDefaults()
+	if err != nil {
+		return err
+	}
+	db := newDB(path, o)
+	if err := db.own(); err != nil {
+		return err
+	}
+	return errors.Join(db.current().opened.Load().letGo(), db.lock.file.Close())
+}
+
 // DieDamaged leaves what a process leaves that finds damage and dies before it has
 // moved the file aside.
 func DieDamaged(path string) error {

@@ -75,7 +75,7 @@ func FuzzDecodeHeader(f *testing.F) {
 }
 
 func FuzzDecodeTotals(f *testing.F) {
-	totals := totalsRecord{objects: store.Totals{Count: 1, Bytes: 2, Sum: 3}, departedCount: 4, departedBytes: 5}
+	totals := totalsRecord{objects: store.Totals{Count: 1, Bytes: 2, Sum: 3}, departed: store.Totals{Count: 4, Bytes: 5, Sum: 6}}
 	index := indexTotals{count: 6, sum: 7}
 	addDamaged(f, totals.encode(), index.encode(), encodeFormat(1))
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -47,9 +47,13 @@ type openFile struct {
 	// bbolt's Close cannot be called.
 	file  *os.File
 	inode uint64
+	// unclosed is set if the process before has not closed the file.
+	unclosed bool
 	// unsettled is set when a commit has failed whose meta page may be in the
 	// page cache and not on the disk; see settle.
 	unsettled bool
+	// released is set once its lock was given up, ahead of bbolt's Close.
+	released bool
 }
 
 func newGeneration(f *openFile) *generation {
@@ -169,12 +173,20 @@ func (db *DB) replace(g *generation) (*openFile, error) {
 	return db.openUsable()
 }
 
-// retire moves the damaged file of g aside and lets go of it. The path may have
+// retire lets go of the damaged file of g and moves it aside. The path may have
 // another file by now, or none: whatever is there is moved, so that the next
 // generation begins with nothing.
 func (db *DB) retire(g *generation) error {
 	reason := reasonDamaged
 	f := g.opened.Load()
+	if f != nil && !f.released {
+		// Before anybody can know where the file went. The lock file keeps
+		// others away from the path.
+		f.released = true
+		if err := f.letGo(); err != nil {
+			db.log.Error(err, "Cannot release the lock of the damaged cache file", "path", db.path)
+		}
+	}
 	switch info, err := os.Lstat(db.path); {
 	case errors.Is(err, os.ErrNotExist):
 		reason = ""
@@ -184,16 +196,7 @@ func (db *DB) retire(g *generation) error {
 		reason = reasonReplaced
 	}
 	if reason != "" {
-		if err := db.quarantine(reason, g.damaged()); err != nil {
-			return err
-		}
-	}
-	if f == nil {
-		return nil
-	}
-	if err := f.letGo(); err != nil {
-		// The lock ends with the process at the latest.
-		db.log.Error(err, "Cannot release the lock of the damaged cache file", "path", db.path)
+		return db.quarantine(reason, g.damaged())
 	}
 	return nil
 }

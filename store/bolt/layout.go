@@ -127,30 +127,21 @@ func decodeHeader(sealed []byte) (store.Header, error) {
 	return h.Clone(), nil
 }
 
-// totalsRecord counts a collection. It is stored as five big-endian 64-bit
-// numbers in the order of the fields, sealed.
+// totalsRecord counts a collection. It is stored as six big-endian 64-bit numbers
+// in the order of the fields, sealed.
 type totalsRecord struct {
-	objects                      store.Totals
-	departedCount, departedBytes int64
+	objects store.Totals
+	// departed counts the departed records, under their pair keys.
+	departed store.Totals
 }
 
-const totalsSize = 5 * 8
-
-func (t *totalsRecord) addDeparted(value []byte) {
-	t.departedCount++
-	t.departedBytes += int64(len(value))
-}
-
-func (t *totalsRecord) removeDeparted(value []byte) {
-	t.departedCount--
-	t.departedBytes -= int64(len(value))
-}
+const totalsSize = 6 * 8
 
 func (t *totalsRecord) encode() []byte {
 	b := make([]byte, 0, totalsSize+4)
 	for _, n := range []uint64{
 		uint64(t.objects.Count), uint64(t.objects.Bytes), t.objects.Sum,
-		uint64(t.departedCount), uint64(t.departedBytes),
+		uint64(t.departed.Count), uint64(t.departed.Bytes), t.departed.Sum,
 	} {
 		b = binary.BigEndian.AppendUint64(b, n)
 	}
@@ -164,9 +155,8 @@ func decodeTotals(sealed []byte) (totalsRecord, error) {
 	}
 	number := func(i int) uint64 { return binary.BigEndian.Uint64(b[i*8:]) }
 	return totalsRecord{
-		objects:       store.Totals{Count: int64(number(0)), Bytes: int64(number(1)), Sum: number(2)},
-		departedCount: int64(number(3)),
-		departedBytes: int64(number(4)),
+		objects:  store.Totals{Count: int64(number(0)), Bytes: int64(number(1)), Sum: number(2)},
+		departed: store.Totals{Count: int64(number(3)), Bytes: int64(number(4)), Sum: number(5)},
 	}, nil
 }
 

@@ -40,7 +40,7 @@ func TestEncodings_EveryDamagedByteIsFound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	totals := totalsRecord{objects: store.Totals{Count: 1, Bytes: 2, Sum: 3}, departedCount: 4, departedBytes: 5}
+	totals := totalsRecord{objects: store.Totals{Count: 1, Bytes: 2, Sum: 3}, departed: store.Totals{Count: 4, Bytes: 5, Sum: 6}}
 	index := indexTotals{count: 1, sum: 2}
 	key := encodePair("a", "uid")
 	for name, c := range map[string]struct {
@@ -75,7 +75,7 @@ func TestEncodings_EveryDamagedByteIsFound(t *testing.T) {
 }
 
 func TestTotals_RoundTrip(t *testing.T) {
-	want := totalsRecord{objects: store.Totals{Count: 1, Bytes: 2, Sum: 1 << 63}, departedCount: 4, departedBytes: 5}
+	want := totalsRecord{objects: store.Totals{Count: 1, Bytes: 2, Sum: 1 << 63}, departed: store.Totals{Count: 4, Bytes: 5, Sum: 6}}
 	if got, err := decodeTotals(want.encode()); err != nil || got != want {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
 	}

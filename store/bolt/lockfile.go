@@ -59,6 +59,8 @@ const (
 	phaseOpen phase = "open"
 	// phaseClosed is set by Close.
 	phaseClosed phase = "closed"
+	// phaseUnreadable is set by an Open that the disk did not let read the file.
+	phaseUnreadable phase = "unreadable"
 	// phaseDamaged is set when damage was found while the file was in use.
 	phaseDamaged phase = "damaged"
 )
@@ -73,8 +75,8 @@ type ownerRecord struct {
 	// Inode is the file that Phase and Strikes are about.
 	Inode uint64 `json:"inode,omitempty"`
 	Phase phase  `json:"phase"`
-	// Strikes counts, in phaseOpening, how often in a row an Open began and did
-	// not end, this one included.
+	// Strikes counts, in phaseOpening and phaseUnreadable, how often in a row an
+	// Open began and did not end well, this one included.
 	Strikes int `json:"strikes,omitempty"`
 }
 
@@ -235,11 +237,15 @@ func (l *lockFile) begin(inode uint64) (condemned string) {
 	l.mu.record.Boot, l.mu.record.Inode, l.mu.record.Strikes = bootID(), inode, 1
 	if same := l.found.Inode == inode; same && l.found.Phase == phaseDamaged {
 		condemned = reasonDamaged
-	} else if same && l.found.Phase == phaseOpening && l.found.Boot == l.mu.record.Boot {
+	} else if same && l.found.Boot == l.mu.record.Boot {
+		// Otherwise the number is 0.
 		l.mu.record.Strikes += l.found.Strikes
 	}
 	if l.mu.record.Strikes > maxStrikes {
 		condemned = reasonStrikes
+		if l.found.Phase == phaseUnreadable {
+			condemned = reasonUnreadable
+		}
 	}
 	if condemned != "" {
 		l.markLocked(phaseDamaged)
@@ -267,9 +273,22 @@ func (l *lockFile) condemn(inode uint64) {
 	}
 }
 
+// unreadable notes that the disk did not let the file be read.
+func (l *lockFile) unreadable() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.markLocked(phaseUnreadable)
+}
+
+// closedBefore says whether the previous owner of the file with the given inode
+// has closed it.
+func (l *lockFile) closedBefore(inode uint64) bool {
+	return l.found.Inode == inode && l.found.Phase == phaseClosed
+}
+
 // release takes the owner's name off the record and gives up the lock. The file
 // is marked as closed, for an Open that ends with an error is no crash, unless
-// it is known to be damaged. What was found is left as it was by an Open that
+// it is known to be damaged or could not be read. What was found is left as it was by an Open that
 // did not get as far as the file.
 func (l *lockFile) release() error {
 	l.mu.Lock()
@@ -277,7 +296,7 @@ func (l *lockFile) release() error {
 	switch {
 	case !l.mu.begun:
 		l.mu.record = l.found
-	case l.mu.record.Phase != phaseDamaged:
+	case l.mu.record.Phase != phaseDamaged && l.mu.record.Phase != phaseUnreadable:
 		l.mu.record.Strikes, l.mu.record.Phase = 0, phaseClosed
 	}
 	l.mu.record.Owner = Owner{}

@@ -24,10 +24,13 @@ import (
 //     aside unharmed, logged, and replaced by an empty one. DB.Quarantined says
 //     where to. The newest three such files are kept, and all of a newer format.
 //
-// An error means that nothing was changed: a path that is not a regular file,
-// a directory that cannot be written, no space for an empty file, a lock that
-// is held (*LockedError), options that make no sense (ErrInvalidOptions), or, in
-// a directory that everybody can write to, a file that another user has put there.
+// An error means that nothing is lost: a path that is not a regular file, a
+// directory that cannot be written, no space for an empty file (the one that could
+// not be used may have been moved aside by then), a lock that is held
+// (*LockedError), options that make no sense (ErrInvalidOptions), a disk that
+// cannot be read, or, in a directory that everybody can write to, a file that
+// another user has put there. A file that could not be read three times in a row
+// is moved aside by the next Open.
 //
 // Others lose their access to the file and to what is next to it (lock file,
 // files moved aside, backups); a log line says so. Links are not followed. A
@@ -94,6 +97,9 @@ func (db *DB) own() error {
 	db.lock = lock
 	db.makePrivate()
 	f, err := db.openUsable()
+	if errors.Is(err, errUnreadable) {
+		lock.unreadable()
+	}
 	if err != nil {
 		return errors.Join(err, lock.release())
 	}

@@ -316,3 +316,82 @@ func TestOpen_LockFileIsGarbage(t *testing.T) {
 		}
 	}
 }
+
+func TestOpen_DiskCannotBeRead(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "cache.db")
+	reopen := func() string {
+		t.Helper()
+		db := bolttest.Open(t, path, bolt.Options{})
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return db.Quarantined()
+	}
+	fail := func(times int) {
+		t.Helper()
+		for range times {
+			if err := bolt.FailToRead(path); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	reopen()
+	fail(bolt.MaxStrikes - 1)
+	if got := reopen(); got != "" {
+		t.Fatalf("moved aside after %d failures: %s", bolt.MaxStrikes-1, got)
+	}
+	fail(bolt.MaxStrikes)
+	if got := reopen(); !strings.HasSuffix(got, "-unreadable") {
+		t.Fatalf("not moved aside after %d failures: %q", bolt.MaxStrikes, got)
+	}
+}
+
+// TestCollection_CleanNeedsAClose tells apart a store that was closed and one whose
+// process was killed, for its disk may not have let it say that it is at work.
+func TestCollection_CleanNeedsAClose(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "cache.db")
+	header := func(c store.Collection) (h store.Header) {
+		t.Helper()
+		err := c.View(func(tx store.Tx) (err error) {
+			h, err = tx.Header()
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h
+	}
+	db := bolttest.Open(t, path, bolt.Options{})
+	c := collection(t, db)
+	if err := c.Apply(store.Batch{Header: &store.Header{RV: "1", Clean: true}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	db = bolttest.Open(t, path, bolt.Options{})
+	if !header(collection(t, db)).Clean {
+		t.Error("not clean after Close")
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := bolt.DieOpen(path, bolt.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	db = bolttest.Open(t, path, bolt.Options{})
+	c = collection(t, db)
+	if h := header(c); h.Clean || h.RV != "1" {
+		t.Errorf("after a kill: %+v", h)
+	}
+	// What this process says itself is believed.
+	if err := c.Apply(store.Batch{Header: &store.Header{RV: "2", Clean: true}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if h := header(collection(t, db)); !h.Clean {
+		t.Errorf("after a graceful stop of the informer: %+v", h)
+	}
+}

@@ -63,6 +63,7 @@ func (db *DB) openLocked(file *os.File) (*openFile, error) {
 		f.inode, err = inodeOf(file)
 	}
 	if err == nil && db.lock != nil {
+		f.unclosed = !db.lock.closedBefore(f.inode)
 		err = db.begin(f)
 	}
 	if err == nil {

@@ -2,7 +2,9 @@ package bolt
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"slices"
 
 	"github.com/warmcache/warmcache/store"
@@ -29,9 +31,18 @@ type element struct {
 // read fills b from the file.
 func (w *walker) read(b []byte, at int64) error {
 	if _, err := w.file.ReadAt(b, at); err != nil {
-		return fmt.Errorf("%w: read page %d: %w", store.ErrCorrupt, at/pageSize, err)
+		return readError(fmt.Sprintf("page %d", at/pageSize), err)
 	}
 	return nil
+}
+
+// readError tells a file that ends too early from a disk that fails.
+func readError(what string, err error) error {
+	kind := errUnreadable
+	if errors.Is(err, io.EOF) {
+		kind = store.ErrCorrupt
+	}
+	return fmt.Errorf("%w: %s: %w", kind, what, err)
 }
 
 // header reads the beginning of a page into b.

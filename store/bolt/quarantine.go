@@ -30,6 +30,8 @@ const (
 	reasonNewer   = "newer-format"
 	reasonStrikes = "crashed-while-opening"
 	reasonUpgrade = "upgrade-failed"
+	// reasonUnreadable is for files that could not be read several times.
+	reasonUnreadable = "unreadable"
 	// reasonReplaced is for what took the place of an open file.
 	reasonReplaced = "replaced"
 )
@@ -43,15 +45,15 @@ func (db *DB) quarantine(reason string, cause error) error {
 	if err := os.Rename(db.path, target); err != nil {
 		return fmt.Errorf("move the cache file aside, which cannot be used (%w): %w", cause, err)
 	}
-	if err := syncDir(filepath.Dir(db.path)); err != nil {
-		return err
-	}
 	db.mu.Lock()
 	db.mu.quarantined = target
 	db.mu.quarantines++
 	db.mu.Unlock()
 	db.log.Error(cause, "Moved a cache file aside that cannot be used; starting with an empty one",
 		"path", db.path, "movedTo", target)
+	if err := syncDir(filepath.Dir(db.path)); err != nil {
+		return fmt.Errorf("move the cache file aside to %s: %w", target, err)
+	}
 	db.pruneQuarantined()
 	return nil
 }

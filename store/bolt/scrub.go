@@ -221,7 +221,7 @@ func (s *scrubber) add(space keySpace, key, value []byte) {
 	case space.index != "":
 		s.index.add(key)
 	case space.departed:
-		s.found.addDeparted(value)
+		s.found.departed.Add(string(key), value)
 	default:
 		s.found.objects.Add(string(key), value)
 	}
@@ -232,7 +232,7 @@ func (s *scrubber) remove(space keySpace, key, value []byte) {
 	case space.index != "":
 		s.index.remove(key)
 	case space.departed:
-		s.found.removeDeparted(value)
+		s.found.departed.Remove(string(key), value)
 	default:
 		s.found.objects.Remove(string(key), value)
 	}
@@ -251,7 +251,7 @@ func (s *scrubber) compare(header *bbolt.Bucket) error {
 	switch {
 	case err != nil:
 		return err
-	case s.space.departed && (stored.departedCount != s.found.departedCount || stored.departedBytes != s.found.departedBytes),
+	case s.space.departed && stored.departed != s.found.departed,
 		!s.space.departed && stored.objects != s.found.objects:
 		return damaged("totals are %+v, found %+v", stored, s.found)
 	}

@@ -75,7 +75,7 @@ func readMeta(file io.ReaderAt, size int64) (meta boltMeta, torn bool, err error
 	for i := range int64(2) {
 		page := make([]byte, pageHeader+metaSize)
 		if _, err := file.ReadAt(page, i*pageSize); err != nil {
-			return boltMeta{}, false, fmt.Errorf("%w: %d bytes are too few: %w", store.ErrCorrupt, size, err)
+			return boltMeta{}, false, readError(fmt.Sprintf("meta page %d of %d bytes", i, size), err)
 		}
 		b := page[pageHeader:]
 		ours = ours || order.Uint32(b) == boltMagic

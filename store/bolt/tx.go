@@ -347,8 +347,35 @@ func (t *tx) IndexValues(name, from string, fn func(value []byte) bool) error {
 	})
 }
 
+// checkDeparted compares the departed records in the file with their totals, which
+// readers do not get to see: one that is missing is a delete that is lost. There
+// are never many.
+func (t *tx) checkDeparted() error {
+	if slices.ContainsFunc(t.layers, func(o *overlay) bool { return o.cleared }) {
+		return nil
+	}
+	stored, err := totalsIn(t.fileBucket(t.c.names.header))
+	if err != nil {
+		return err
+	}
+	var found store.Totals
+	if bucket := t.fileBucket(t.c.names.departed); bucket != nil {
+		cursor := bucket.Cursor()
+		for key, value := cursor.First(); key != nil; key, value = cursor.Next() {
+			found.Add(string(key), value)
+		}
+	}
+	if found != stored.departed {
+		return damaged("totals of the departed records are %+v, found %+v", stored.departed, found)
+	}
+	return nil
+}
+
 func (t *tx) Departed(fn func(store.Departed) bool) error {
 	return t.engine(func() error {
+		if err := t.checkDeparted(); err != nil {
+			return err
+		}
 		cursor := t.cursor(keySpace{departed: true})
 		for ok := cursor.seek(nil); ok; ok = cursor.advance() {
 			record, err := decodeDeparted(cursor.key, cursor.value)

@@ -131,7 +131,7 @@ func (w *writer) putIndexTotals(name string, totals indexTotals) error {
 
 func (w *writer) departed(o *overlay) error {
 	err := w.each(w.c.names.departed, o.departed, w.putDeparted)
-	if err != nil || w.totals.departedBytes <= w.c.db.options.DepartedBytes {
+	if err != nil || w.totals.departed.Bytes <= w.c.db.options.DepartedBytes {
 		return err
 	}
 	return w.trimDeparted()
@@ -141,12 +141,12 @@ func (w *writer) putDeparted(bucket *bbolt.Bucket, e entry) error {
 	old := bucket.Get(e.key)
 	w.c.db.scrub.changed(w.c, keySpace{departed: true}, e.key, old, e.value)
 	if old != nil {
-		w.totals.removeDeparted(old)
+		w.totals.departed.Remove(string(e.key), old)
 	}
 	if e.value == nil {
 		return bucket.Delete(e.key)
 	}
-	w.totals.addDeparted(e.value)
+	w.totals.departed.Add(string(e.key), e.value)
 	return bucket.Put(e.key, e.value)
 }
 
@@ -164,7 +164,7 @@ func (w *writer) trimDeparted() error {
 	if err != nil {
 		return err
 	}
-	victims := oldest(records, w.totals.departedBytes-w.c.db.options.DepartedBytes/8*7)
+	victims := oldest(records, w.totals.departed.Bytes-w.c.db.options.DepartedBytes/8*7)
 	for _, v := range victims {
 		if err := w.tx.vetKey(bucket, v.key); err != nil {
 			return err
