@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -232,7 +231,7 @@ func (l *liveUser) inPlace() error {
 	for len(d.what) == 0 {
 		d.strike()
 	}
-	d.keepExtents()
+	d.keepExtents(before)
 	d.keepTree(before)
 	l.older = strings.Contains(d.String(), "after commit")
 	l.describe(fmt.Sprint(d.what))
@@ -265,15 +264,11 @@ func (d *damaged) writeOver(file *os.File, before []byte) (err error) {
 }
 
 // keepExtents takes one kind of damage back, which nothing can be done about once
-// the file is open: a page that says it is billions of pages long makes bbolt put
-// as many on its free list when it frees it.
-func (d *damaged) keepExtents() {
-	for id := range len(d.file) / pageSize {
-		page := d.pageAt(id)
-		known := slices.Contains([]uint16{branchPage, leafPage, freelistPage}, order.Uint16(page[8:]))
-		if known && uint64(order.Uint32(page[12:])) > uint64(len(d.file)/pageSize) {
-			order.PutUint32(page[12:], 0)
-		}
+// the file is open: bbolt believes how many pages a page says it is long, puts as
+// many on its free list when it frees it, and that may be billions.
+func (d *damaged) keepExtents(before []byte) {
+	for id := range min(len(d.file), len(before)) / pageSize {
+		copy(d.pageAt(id)[12:pageHeader], before[id*pageSize+12:])
 	}
 }
 
