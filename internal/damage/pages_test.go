@@ -12,7 +12,7 @@ const (
 	pageHeader  = 16 // id 8, flags 2, count 2, overflow 4
 	elementSize = 16 // branch: pos 4, ksize 4, pgid 8; leaf: flags 4, pos 4, ksize 4, vsize 4
 
-	branchPage, leafPage, freelistPage, bucketFlag = 0x01, 0x02, 0x10, 0x01
+	branchPage, bucketFlag = 0x01, 0x01
 )
 
 var order = binary.NativeEndian
