@@ -146,7 +146,8 @@ func (d *damaged) owner() {
 		d.zero()
 	case 5:
 		for range 1 + d.IntN(9) {
-			d.flipIn(span{0, bytes.IndexByte(d.file, '}') + 1}, "owner")
+			// An earlier flip may have hit the end.
+			d.flipIn(span{0, max(1, bytes.IndexByte(d.file, '}')+1)}, "owner")
 		}
 	default:
 		d.file = bytes.Replace(d.file, []byte(`"phase":"closed"`), fmt.Appendf(nil, `"phase":%q,"strikes":%s`, word, strikes), 1)

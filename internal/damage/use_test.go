@@ -149,11 +149,15 @@ func (u *user) live() (noticed bool) {
 
 // expect says what the next life may find of a collection. After an error that
 // is what this life has left or what it has found; in a file that was begun anew,
-// also nothing.
+// also nothing, or everything but the departed records, which memory does not have.
 func (u *user) expect(m *member, failed, replaced bool) {
 	switch {
 	case replaced:
 		u.may[m.name] = []contents{{}}
+		for _, left := range m.after {
+			left.Departed = nil
+			u.may[m.name] = append(u.may[m.name], left)
+		}
 	case !failed:
 		u.may[m.name] = nil
 	}

@@ -129,7 +129,7 @@ func checkPathLocked(ctx context.Context, path string, o CheckOptions) (CheckRep
 // checkReader checks what its newest meta page describes.
 func checkReader(ctx context.Context, file io.ReaderAt, size int64, o CheckOptions) (CheckReport, error) {
 	c := newChecker(ctx, file, o)
-	meta, torn, err := readMeta(file, size)
+	meta, torn, err := readMeta(file)
 	if err != nil {
 		if errors.Is(err, errForeign) {
 			return CheckReport{}, err
@@ -168,9 +168,13 @@ func (db *DB) checkSnapshot(ctx context.Context, o CheckOptions) (report CheckRe
 	if f == nil {
 		return CheckReport{}, fmt.Errorf("there is no file at present: %w", db.Status().Err)
 	}
+	if !f.mapping.enter() {
+		return CheckReport{}, g.damaged()
+	}
+	defer f.mapping.leave()
 	var tx *bbolt.Tx
 	err = db.guard(g, func() (err error) {
-		tx, err = f.bolt.Begin(false)
+		tx, err = f.begin(false)
 		return err
 	})
 	if err != nil {

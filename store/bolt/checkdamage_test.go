@@ -68,7 +68,7 @@ func readUsed(t testing.TB, path string) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	meta, _, err := readMeta(bytes.NewReader(file), int64(len(file)))
+	meta, _, err := readMeta(bytes.NewReader(file))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ type damager struct {
 }
 
 func newDamager(t testing.TB, file []byte) *damager {
-	meta, _, err := readMeta(bytes.NewReader(file), int64(len(file)))
+	meta, _, err := readMeta(bytes.NewReader(file))
 	if err != nil {
 		t.Fatal(err)
 	}

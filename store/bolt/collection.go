@@ -24,6 +24,11 @@ type collection struct {
 	id    store.Identity
 	names bucketNames
 
+	// totals are those of the last commit, nil if they are not known; written are
+	// those of the one under way. They are the committer's.
+	totals  *totalsRecord
+	written totalsRecord
+
 	// writing serialises those who replace pending: Apply and the committer's
 	// freeze. Apply reads the file under it, but nothing waits for a commit.
 	writing sync.Mutex

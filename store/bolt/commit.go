@@ -224,10 +224,14 @@ func (db *DB) commit() {
 			return nil
 		})
 	}
-	if err == nil {
-		for c, frozen := range work {
+	for c, frozen := range work {
+		c.totals = nil
+		if err == nil {
+			c.totals = new(c.written)
 			c.committed(frozen)
 		}
+	}
+	if err == nil {
 		db.measure(f)
 	}
 	db.finish(err, len(work) > 0)
@@ -253,10 +257,11 @@ func (db *DB) update(g *generation, f *openFile, fn func(*writeTx) error) error 
 		if err := f.settle(); err != nil {
 			return err
 		}
-		tx, err := f.bolt.Begin(true)
+		tx, err := f.begin(true)
 		if err != nil {
 			return err
 		}
+		id := int64(tx.ID())
 		vetted := newWriteTx(tx, f.file)
 		if err = vetted.vetCommit(); err == nil {
 			err = fn(vetted)
@@ -273,6 +278,7 @@ func (db *DB) update(g *generation, f *openFile, fn func(*writeTx) error) error 
 			return errors.Join(err, rollback(tx))
 		}
 		f.unsettled = false
+		f.txid.Store(id)
 		return call(db.options.afterCommit)
 	})
 }

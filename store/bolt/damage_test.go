@@ -227,7 +227,7 @@ func TestCommit_Panics(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "cache.db")
 			panicking := false
-			db, err := bolt.Open(path, bolt.FailCommits(bolt.Options{FlushInterval: time.Hour}, func() error {
+			db, err := bolt.Open(path, bolt.FailCommits(bolt.Options{FlushInterval: time.Hour, ScrubInterval: -1}, func() error {
 				if panicking {
 					panic("as bbolt does")
 				}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
 
 	"github.com/warmcache/warmcache/store"
 )
@@ -47,6 +48,10 @@ type openFile struct {
 	// bbolt's Close cannot be called.
 	file  *os.File
 	inode uint64
+	// mapping is what bbolt has mapped the file to. Whoever reads it enters it.
+	mapping mapping
+	// txid is the transaction of the last commit that is known to have succeeded.
+	txid atomic.Int64
 	// unclosed is set if the process before has not closed the file.
 	unclosed bool
 	// unsettled is set when a commit has failed whose meta page may be in the
@@ -54,6 +59,44 @@ type openFile struct {
 	unsettled bool
 	// released is set once its lock was given up, ahead of bbolt's Close.
 	released bool
+}
+
+// begin begins a transaction of bbolt.
+//
+// bbolt panics while it holds a lock of the meta pages if it finds none that is
+// valid, and nobody gets any further after that, not even a commit that is under
+// way. So they are looked at first. A transaction that is older than the last
+// commit has come back from the disk with a meta page of that time.
+func (f *openFile) begin(writable bool) (*bbolt.Tx, error) {
+	if err := f.vetMeta(); errors.Is(err, os.ErrClosed) {
+		return nil, berrors.ErrDatabaseNotOpen
+	} else if err != nil {
+		return nil, err
+	}
+	last := f.txid.Load()
+	if writable {
+		last++
+	}
+	tx, err := f.bolt.Begin(writable)
+	if err == nil && int64(tx.ID()) < last {
+		err = errors.Join(damaged("transaction %d after %d", tx.ID(), last), rollback(tx))
+	}
+	return tx, err
+}
+
+// vetMeta verifies that there is a valid meta page. One may be read while a commit
+// writes it, both hardly, and not again and again.
+func (f *openFile) vetMeta() error {
+	var err error
+	for range 3 {
+		if _, _, err = readMeta(f.file); err == nil {
+			return nil
+		}
+	}
+	if errors.Is(err, errForeign) {
+		err = damaged("the meta pages are gone")
+	}
+	return err
 }
 
 func newGeneration(f *openFile) *generation {
@@ -72,11 +115,13 @@ func (g *generation) damaged() error {
 	return nil
 }
 
-// letGo releases the lock of a damaged file and leaves the rest as it is: bbolt's
-// Close might wait for ever for a transaction that has panicked, and would pull
-// the mapping from under a View that is running. The mapping, mostly address
-// space, is kept until the process ends.
-func (f *openFile) letGo() error { return errors.Join(unlock(f.file), f.file.Close()) }
+// letGo is Close for a damaged file, whose bbolt cannot be closed: see mapping.
+func (f *openFile) letGo() error {
+	if f.bolt != nil {
+		f.mapping.end(f.bolt)
+	}
+	return errors.Join(unlock(f.file), f.file.Close())
+}
 
 const (
 	// After the second file in a row that was damaged within patience, the next

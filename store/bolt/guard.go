@@ -37,6 +37,10 @@ func (db *DB) guard(g *generation, fn func() error) error {
 	if err = translate(err); errors.Is(err, store.ErrCorrupt) {
 		return db.condemn(g, err)
 	}
+	if damage := g.damaged(); err != nil && damage != nil {
+		// The file may have been closed meanwhile.
+		return damage
+	}
 	return err
 }
 
@@ -48,7 +52,20 @@ func (db *DB) view(fn func(*bbolt.Tx) error) error {
 	if f == nil {
 		return g.damaged()
 	}
-	return db.guard(g, func() error { return f.bolt.View(fn) })
+	return db.guard(g, func() error { return f.view(fn) })
+}
+
+// view calls fn with a read transaction.
+func (f *openFile) view(fn func(*bbolt.Tx) error) error {
+	if !f.mapping.enter() {
+		return berrors.ErrDatabaseNotOpen
+	}
+	defer f.mapping.leave()
+	tx, err := f.begin(false)
+	if err != nil {
+		return err
+	}
+	return errors.Join(fn(tx), rollback(tx))
 }
 
 // translate maps bbolt's errors to the contract's.

@@ -237,8 +237,7 @@ func (l *lockFile) begin(inode uint64) (condemned string) {
 	l.mu.record.Boot, l.mu.record.Inode, l.mu.record.Strikes = bootID(), inode, 1
 	if same := l.found.Inode == inode; same && l.found.Phase == phaseDamaged {
 		condemned = reasonDamaged
-	} else if same && l.found.Boot == l.mu.record.Boot {
-		// Otherwise the number is 0.
+	} else if same && l.found.struck() && l.found.Boot == l.mu.record.Boot {
 		l.mu.record.Strikes += l.found.Strikes
 	}
 	if l.mu.record.Strikes > maxStrikes {
@@ -254,6 +253,9 @@ func (l *lockFile) begin(inode uint64) (condemned string) {
 	}
 	return condemned
 }
+
+// struck says whether the last Open began and did not end well.
+func (r *ownerRecord) struck() bool { return r.Phase == phaseOpening || r.Phase == phaseUnreadable }
 
 // opened marks the end of opening the file with the given inode.
 func (l *lockFile) opened(inode uint64) {

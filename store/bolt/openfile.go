@@ -121,7 +121,13 @@ func (db *DB) openBolt(f *openFile) error {
 		// bbolt has closed the file.
 		return fmt.Errorf("open cache file %s: %w", db.path, err)
 	}
-	panicked, err = protect(func() error { return f.bolt.View(verifyContents) })
+	f.mapping.set(f.bolt, options.InitialMmapSize)
+	panicked, err = protect(func() error {
+		return f.view(func(tx *bbolt.Tx) error {
+			f.txid.Store(int64(tx.ID()))
+			return verifyContents(tx)
+		})
+	})
 	if panicked {
 		return errors.Join(err, f.letGo())
 	}

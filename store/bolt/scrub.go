@@ -68,7 +68,7 @@ func (s *scrubber) step() {
 	}
 	read, ended, most := 0, false, s.db.options.scrubChunk
 	err := s.db.guard(g, func() error {
-		return f.bolt.View(func(tx *bbolt.Tx) (err error) {
+		return f.view(func(tx *bbolt.Tx) (err error) {
 			for err == nil && !ended && read < most {
 				var n int
 				n, ended, err = s.chunk(tx, most-read)

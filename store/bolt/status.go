@@ -37,7 +37,7 @@ func (f *openFile) size() (total, free int64) {
 		return 0, 0
 	}
 	total = info.Size()
-	meta, _, err := readMeta(f.file, total)
+	meta, _, err := readMeta(f.file)
 	if err != nil {
 		return total, 0
 	}

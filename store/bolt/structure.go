@@ -51,7 +51,7 @@ var order = binary.NativeEndian
 // Errors wrap store.ErrCorrupt, or errForeign for a file that was never ours.
 func checkStructure(file io.ReaderAt, size int64) error {
 	w := &walker{file: file, problem: func(err error) error { return err }}
-	meta, _, err := readMeta(file, size)
+	meta, _, err := readMeta(file)
 	if err != nil {
 		return err
 	}
@@ -70,12 +70,12 @@ type boltMeta struct{ root, freelist, pages, txid uint64 }
 
 // readMeta returns the valid meta page with the highest transaction id, as bbolt
 // does. Torn says that the other one is not valid, as after a crash.
-func readMeta(file io.ReaderAt, size int64) (meta boltMeta, torn bool, err error) {
+func readMeta(file io.ReaderAt) (meta boltMeta, torn bool, err error) {
 	ours, valid := false, 0
 	for i := range int64(2) {
 		page := make([]byte, pageHeader+metaSize)
 		if _, err := file.ReadAt(page, i*pageSize); err != nil {
-			return boltMeta{}, false, readError(fmt.Sprintf("meta page %d of %d bytes", i, size), err)
+			return boltMeta{}, false, readError(fmt.Sprintf("meta page %d", i), err)
 		}
 		b := page[pageHeader:]
 		ours = ours || order.Uint32(b) == boltMagic

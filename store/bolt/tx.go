@@ -22,8 +22,9 @@ type tx struct {
 	// older one, or nil.
 	layers []*overlay
 	frozen *overlay
-	// bolt reads the file of generation; nil if that has none yet.
+	// bolt reads file, that of generation; both are nil if that has none yet.
 	bolt       *bbolt.Tx
+	file       *openFile
 	generation *generation
 	// inEngine is true while a panic would be bbolt's.
 	inEngine bool
@@ -37,7 +38,7 @@ func (c *collection) view(fn func(*tx) error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer t.end(&err)
 	if err := t.begin(); err != nil {
-		return translate(err)
+		return c.db.guard(t.generation, func() error { return err })
 	}
 	t.inEngine = false
 	return fn(t)
@@ -57,11 +58,14 @@ func (t *tx) begin() error {
 	t.push(t.frozen)
 	t.push(t.c.mu.pending)
 	f := t.generation.opened.Load()
-	if f == nil {
-		return nil
+	if f == nil || !f.mapping.enter() {
+		return t.generation.damaged()
 	}
-	bolt, err := f.bolt.Begin(false)
-	t.bolt = bolt
+	t.file = f
+	bolt, err := f.begin(false)
+	if err == nil {
+		t.bolt = bolt
+	}
 	return err
 }
 
@@ -82,6 +86,9 @@ func (t *tx) below() {
 // return, by a panic, or by runtime.Goexit. A transaction in which bbolt
 // panicked stays as it is, because its locks are in an unknown state.
 func (t *tx) end(err *error) {
+	if t.file != nil {
+		defer t.file.mapping.leave()
+	}
 	r := recover()
 	if r != nil && (t.inEngine || isFault(r)) {
 		*err = t.c.db.condemn(t.generation, fmt.Errorf("%w: bbolt: %v", store.ErrCorrupt, r))
@@ -360,13 +367,28 @@ func (t *tx) checkDeparted() error {
 	}
 	var found store.Totals
 	if bucket := t.fileBucket(t.c.names.departed); bucket != nil {
-		cursor := bucket.Cursor()
-		for key, value := cursor.First(); key != nil; key, value = cursor.Next() {
-			found.Add(string(key), value)
-		}
+		err = ascending(bucket, func(key, value []byte) { found.Add(string(key), value) })
+	}
+	if err != nil {
+		return err
 	}
 	if found != stored.departed {
 		return damaged("totals of the departed records are %+v, found %+v", stored.departed, found)
+	}
+	return nil
+}
+
+// ascending calls fn for everything in a bucket. Keys that do not ascend are damage,
+// with which bbolt might go round for ever.
+func ascending(bucket *bbolt.Bucket, fn func(key, value []byte)) error {
+	var previous []byte
+	cursor := bucket.Cursor()
+	for key, value := cursor.First(); key != nil; key, value = cursor.Next() {
+		if previous != nil && bytes.Compare(key, previous) <= 0 {
+			return damaged("%q comes after %q", key, previous)
+		}
+		previous = append(previous[:0], key...)
+		fn(key, value)
 	}
 	return nil
 }

@@ -34,11 +34,19 @@ func newWriteTx(tx *bbolt.Tx, file io.ReaderAt) *writeTx {
 // vetCommit verifies what every commit replaces: the free list. It has to be
 // called before the first change.
 func (tx *writeTx) vetCommit() error {
-	meta, _, err := readMeta(tx.file, tx.Size())
+	meta, _, err := readMeta(tx.file)
 	if err != nil {
 		return err
 	}
-	_, err = tx.freeIDs(meta.freelist)
+	ids, err := tx.freeIDs(meta.freelist)
+	previous := uint64(1)
+	for i := 0; i < len(ids) && err == nil; i += 8 {
+		id := order.Uint64(ids[i:])
+		if id <= previous || id >= tx.pages {
+			err = damaged("free list with page %d at %d", id, i/8)
+		}
+		previous = id
+	}
 	return err
 }
 
@@ -73,23 +81,23 @@ func (tx *writeTx) vetBucket(b *bbolt.Bucket) error {
 	if b.Root() == 0 {
 		return nil
 	}
-	level := []uint64{uint64(b.Root())}
-	for range maxDepth {
-		var next []uint64
-		for _, id := range level {
-			elements, err := tx.vetPage(id)
-			if err != nil {
-				return err
-			}
-			for _, e := range elements {
-				next = append(next, e.child)
-			}
+	visited := map[uint64]bool{}
+	for todo := []uint64{uint64(b.Root())}; len(todo) > 0; {
+		id := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		if visited[id] {
+			return damaged("page %d is used twice", id)
 		}
-		if level = next; len(level) == 0 {
-			return nil
+		visited[id] = true
+		elements, err := tx.vetPage(id)
+		if err != nil {
+			return err
+		}
+		for _, e := range elements {
+			todo = append(todo, e.child)
 		}
 	}
-	return damaged("page %d: the tree has no end", b.Root())
+	return nil
 }
 
 // vetPage verifies kind and length of a page, and returns the elements of a branch;

@@ -80,7 +80,7 @@ func walkAll(file *os.File) error {
 	if err != nil {
 		return err
 	}
-	meta, _, err := readMeta(file, size)
+	meta, _, err := readMeta(file)
 	if err != nil {
 		return err
 	}

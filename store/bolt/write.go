@@ -32,11 +32,14 @@ func (c *collection) write(tx *writeTx, o *overlay) error {
 			return fmt.Errorf("write %s: %w", c.id, err)
 		}
 	}
+	c.written = w.totals
 	return nil
 }
 
 // open reads the totals that the overlay starts from: none after a clear, for
-// which damaged totals must not be in the way.
+// which damaged totals must not be in the way. Totals other than those that were
+// written last are those of an earlier commit, a page of which has come back from
+// the disk: to go on from that would leave out what came in between.
 func (w *writer) open(o *overlay) (err error) {
 	if w.header, err = w.bucket(w.c.names.header); err != nil {
 		return err
@@ -44,8 +47,13 @@ func (w *writer) open(o *overlay) (err error) {
 	if o.cleared || w.header.Get(totalsKey) == nil {
 		return nil
 	}
-	w.totals, err = totalsIn(w.header)
-	return err
+	if w.totals, err = totalsIn(w.header); err != nil {
+		return err
+	}
+	if last := w.c.totals; last != nil && *last != w.totals {
+		return damaged("totals are %+v, the last commit has written %+v", w.totals, *last)
+	}
+	return nil
 }
 
 func (w *writer) clear(o *overlay) (err error) {
@@ -155,11 +163,10 @@ func (w *writer) putDeparted(bucket *bbolt.Bucket, e entry) error {
 func (w *writer) trimDeparted() error {
 	bucket := w.tx.Bucket(w.c.names.departed)
 	var records []departedAge
-	err := bucket.ForEach(func(key, value []byte) error {
+	err := ascending(bucket, func(key, value []byte) {
 		if len(value) >= departedHeaderSize {
 			records = append(records, ageOf(bytes.Clone(key), value))
 		}
-		return nil
 	})
 	if err != nil {
 		return err
