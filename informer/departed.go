@@ -2,6 +2,8 @@ package informer
 
 import (
 	"context"
+	"slices"
+	"sync"
 	"time"
 
 	"k8s.io/client-go/tools/cache"
@@ -56,6 +58,10 @@ func (id departedID) removal() store.DepartedOp {
 	return store.DepartedOp{Key: id.key, UID: id.uid, Remove: true}
 }
 
+func (id departedID) attempt(n int) store.DepartedOp {
+	return store.DepartedOp{Key: id.key, UID: id.uid, Attempts: n}
+}
+
 type departedEntry struct {
 	departedID
 	// seq is the notification of the delete.
@@ -106,7 +112,7 @@ func (i *sharedIndexInformer) replayDeparted(ctx context.Context) {
 	}
 	for _, d := range i.takeDeparted(ctx) {
 		var seq uint64
-		for _, n := range departedNotifications(d) {
+		for _, n := range i.departedNotifications(ctx, d) {
 			seq = i.notify(n, false)
 		}
 		i.delivery.departed.attempt(i.entry(d.Key, d.UID, seq), d.Attempts)
@@ -114,7 +120,9 @@ func (i *sharedIndexInformer) replayDeparted(ctx context.Context) {
 }
 
 // takeDeparted reads the departed objects and notes, durably, that their delivery
-// begins: one that brings the process down must not do so for ever.
+// begins: one that brings the process down must not do so for ever. Of those that
+// were being delivered when a process ended before, only one has ended it, if any:
+// each of them is noted when its turn comes.
 func (i *sharedIndexInformer) takeDeparted(ctx context.Context) []indexer.Departed {
 	logger := klog.FromContext(ctx)
 	all, err := i.indexer.Departed()
@@ -125,35 +133,46 @@ func (i *sharedIndexInformer) takeDeparted(ctx context.Context) []indexer.Depart
 	var departed []indexer.Departed
 	var ops []store.DepartedOp
 	for _, d := range all {
-		op := store.DepartedOp{Key: d.Key, UID: d.UID, Attempts: d.Attempts + 1}
-		if d.Attempts >= maxAttempts {
+		id := departedID{d.Key, d.UID}
+		switch {
+		case d.Attempts >= maxAttempts:
 			logger.Error(nil, "Delivering this delete has ended the process before; giving up on it",
 				"informer", i.name(), "key", d.Key, "uid", d.UID, "attempts", d.Attempts)
-			op.Remove = true
-		} else {
-			departed = append(departed, d)
+			ops = append(ops, id.removal())
+			continue
+		case d.Attempts == 0:
+			ops = append(ops, id.attempt(1))
 		}
-		ops = append(ops, op)
+		departed = append(departed, d)
 	}
-	if len(ops) == 0 {
-		return nil
+	if len(ops) > 0 {
+		i.indexer.UpdateDeparted(ops)
+		i.flush(ctx)
 	}
-	i.indexer.UpdateDeparted(ops)
-	i.flush(ctx)
 	return departed
 }
 
 // departedNotifications introduces the object, which handlers of this process
 // have never seen, and deletes it.
-func departedNotifications(d indexer.Departed) []notification {
+func (i *sharedIndexInformer) departedNotifications(ctx context.Context, d indexer.Departed) []notification {
 	tombstone := cache.DeletedFinalStateUnknown{Key: d.Key, Obj: d.Object}
-	if d.Object == nil {
-		return []notification{{kind: deleted, initial: true, obj: tombstone}}
+	ns := []notification{{kind: deleted, initial: true, obj: tombstone}}
+	if d.Object != nil {
+		ns = slices.Insert(ns, 0, notification{kind: added, initial: true, obj: d.Object})
 	}
-	return []notification{
-		{kind: added, initial: true, obj: d.Object},
-		{kind: deleted, initial: true, obj: tombstone},
+	if d.Attempts > 0 {
+		ns[0].before = i.noteAttempt(ctx, d)
 	}
+	return ns
+}
+
+// noteAttempt returns a function that notes, durably and once, another attempt to
+// deliver a departed object. It runs in the goroutine of a handler.
+func (i *sharedIndexInformer) noteAttempt(ctx context.Context, d indexer.Departed) func() {
+	return sync.OnceFunc(func() {
+		i.indexer.UpdateDeparted([]store.DepartedOp{departedID{d.Key, d.UID}.attempt(d.Attempts + 1)})
+		i.flush(ctx)
+	})
 }
 
 func (i *sharedIndexInformer) entry(key, uid string, seq uint64) departedEntry {
@@ -182,7 +201,7 @@ func (i *sharedIndexInformer) departedForLateHandler() []notification {
 	}
 	var ns []notification
 	for _, d := range t.late {
-		ns = append(ns, departedNotifications(d)...)
+		ns = append(ns, i.departedNotifications(context.Background(), d)...)
 	}
 	return ns
 }
@@ -237,7 +256,7 @@ func (i *sharedIndexInformer) sweepDeparted() (pause time.Duration, more, ended 
 	now, handled := i.clock.Now(), i.processor.handled()
 	var ops []store.DepartedOp
 	for len(t.attempts) > 0 && t.attempts[0].seq <= handled {
-		ops = append(ops, store.DepartedOp{Key: t.attempts[0].key, UID: t.attempts[0].uid})
+		ops = append(ops, t.attempts[0].attempt(0))
 		t.attempts = t.attempts[1:]
 		ended = true
 	}
@@ -281,7 +300,7 @@ func (i *sharedIndexInformer) clearDeparted() {
 	}
 	for _, e := range t.attempts {
 		if e.seq > handled {
-			ops = append(ops, store.DepartedOp{Key: e.key, UID: e.uid, Attempts: e.before})
+			ops = append(ops, e.attempt(e.before))
 		}
 	}
 	t.reset()

@@ -88,6 +88,38 @@ func TestDeparted_CrashDuringDelivery(t *testing.T) {
 	})
 }
 
+// TestDeparted_CrashDuringDelivery_SparesTheOthers checks that only the delete that
+// ends the process is given up, and none of those that wait behind it.
+func TestDeparted_CrashDuringDelivery_SparesTheOthers(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.gone("a", "b", "c")
+		for _, want := range [][]string{{"a 1", "b 1", "c 1"}, {"a 0", "b 2", "c 1"}, {"a 0", "b 3", "c 1"}} {
+			p := w.prepare()
+			crashed, forever := make(chan struct{}), make(chan struct{})
+			p.handleWith(func(event string) {
+				if event == "initial b" {
+					close(crashed)
+					<-forever
+				}
+			}, cache.HandlerOptions{})
+			p.run()
+			<-crashed
+			if want[0] != "a 1" {
+				time.Sleep(time.Minute) // it is seen that a was dealt with
+			}
+			w.memory.Open()
+			close(forever)
+			p.stop()
+			if got := w.departed(); !slices.Equal(got, want) {
+				t.Errorf("departed %v, want %v", got, want)
+			}
+		}
+		p := w.start().synced()
+		w.wantEvents(p.recorder, "initial a", "delete a", "initial c", "delete c", "initial kept")
+		p.stop()
+	})
+}
+
 // TestDeparted_CrashAfterDelivery checks that a delete that a handler has returned
 // from comes again after a crash, as it may only have been in a workqueue, and
 // that its attempt is over.

@@ -30,6 +30,8 @@ type notification struct {
 	old, obj any
 	// seq numbers the notifications of an informer.
 	seq uint64
+	// before, if not nil, is called right before the handler.
+	before func()
 }
 
 // listener relays notifications to one handler. Its queue is unbounded, as in
@@ -150,6 +152,9 @@ func (l *listener) next() []notification {
 // deliver calls the handler and reports whether it returned normally.
 func (l *listener) deliver(n notification) (ok bool) {
 	defer utilruntime.HandleCrashWithLogger(l.logger)
+	if n.before != nil {
+		n.before()
+	}
 	switch n.kind {
 	case added:
 		l.handler.OnAdd(n.obj, n.initial)
