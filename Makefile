@@ -10,7 +10,7 @@ TOOL := go tool -modfile=$(CURDIR)/tools/go.mod
 MODULES := $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path './e2e/*' -not -path './tools/*' | sort))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint vet unit race examples fuzz damage powercut iofault e2e fmt
+.PHONY: help demo test lint vet unit race examples e2e nightly kill powercut damage iofault fuzz fmt
 
 help: ## List the targets
 	@sed -n 's/^\([a-z0-9]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -41,40 +41,47 @@ else
 	@echo "go test -race: left out, it needs cgo and a C compiler"
 endif
 
-# Takes strace, and root for small file systems.
-iofault: ## Let the disk fail under running informers (ARGS="-faults 500 -seed 1")
-	WARMCACHE_REQUIRE_FAULTS=1 go test -count=1 -timeout 30m -run '^TestDisk|FullDisk' -v ./internal/crashtest $(if $(ARGS),-args $(ARGS))
-
 examples: ## Run what the documentation shows
 	go test -run '^Example' ./...
 	go run ./examples/warmrestart -objects 2000
 
+e2e: ## Run the tests against a real kube-apiserver and etcd
+	cd e2e && go run ./cmd/buildservers
+	cd e2e && go test -timeout 30m -v ./...
+
+# The campaigns against the file. make test has a bounded run of each. They print
+# their seed; SEED=N repeats the decisions of a run, if not its timing.
+SEED     ?= 0
+KILLS    ?= 1000
+STATES   ?= 5000
+CASES    ?= 20000
+FAULTS   ?= 300
+FUZZTIME ?= 1m
+CAMPAIGN := go test -count=1 -timeout 90m -v
+
+nightly: kill powercut damage iofault fuzz ## Run all campaigns
+
+kill: ## Kill a process KILLS=1000 times and compare what it knew with the server
+	$(CAMPAIGN) ./internal/crashtest -run TestKill -kills $(KILLS) -seed $(SEED)
+
+powercut: ## Open STATES=5000 states that a power cut may leave (needs strace)
+	WARMCACHE_REQUIRE_FAULTS=1 $(CAMPAIGN) ./internal/powercut -run TestPowerCut -states $(STATES) -seed $(SEED)
+
+damage: ## Use CASES=20000 damaged files, and more that are damaged while open
+	$(CAMPAIGN) ./internal/damage -cases $(CASES) -seed $(SEED)
+
+iofault: ## Let the disk fail FAULTS=300 times under running informers (needs strace and root)
+	WARMCACHE_REQUIRE_FAULTS=1 $(CAMPAIGN) ./internal/crashtest -run '^TestDisk|FullDisk' -faults $(FAULTS) -seed $(SEED)
+
 # One after the other, because go test fuzzes one target at a time. What fails is
 # kept in testdata/fuzz of the package, where go test finds it again.
-FUZZTIME ?= 10s
-fuzz: ## Fuzz every target for FUZZTIME (10s) each
+fuzz: ## Fuzz each reader of bytes for FUZZTIME=1m
 	@set -e; grep -rl --include=*_test.go '^func Fuzz' . | xargs -n1 dirname | sort -u | while read -r dir; do \
 		for target in $$(grep -h -o '^func Fuzz[A-Za-z0-9_]*' $$dir/*_test.go | cut -c6-); do \
 			echo "go test -fuzz $$target $$dir"; \
 			go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 5s $$dir; \
 		done; \
 	done
-
-# SEED=0 is a random one, which is printed.
-damage: CASES ?= 20000
-damage: SEED ?= 0
-damage: ## Use thousands of damaged files (CASES=20000 SEED=0)
-	go test ./internal/damage -count=1 -v -timeout 60m -cases $(CASES) -seed $(SEED)
-
-e2e: ## Run the tests against a real kube-apiserver and etcd
-	cd e2e && go run ./cmd/buildservers
-	cd e2e && go test -timeout 30m -v ./...
-
-# SEED=N repeats the decisions of a run, which prints them.
-STATES ?= 5000
-powercut: ## Open STATES=5000 states that a power cut may leave (SEED=N; needs strace)
-	WARMCACHE_POWERCUT_REQUIRED=1 go test ./internal/powercut -run TestPowerCut -timeout 60m -count 1 -v \
-		-states $(STATES) $(if $(SEED),-seed $(SEED))
 
 fmt: ## Format all modules
 	@set -e; for dir in $(MODULES) e2e; do (cd $$dir && $(TOOL) golangci-lint fmt ./...); done

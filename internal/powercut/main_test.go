@@ -17,7 +17,7 @@ import (
 const childVariable = "WARMCACHE_POWERCUT_CHILD"
 
 // requiredVariable makes the campaign fail where it cannot run.
-const requiredVariable = "WARMCACHE_POWERCUT_REQUIRED"
+const requiredVariable = "WARMCACHE_REQUIRE_FAULTS"
 
 var (
 	statesFlag = flag.Int("states", 0, "how many states of the disk TestPowerCut opens; 600 by default, 150 with -short")

@@ -1,12 +1,15 @@
 package bolt
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"go.etcd.io/bbolt"
 
 	"github.com/warmcache/warmcache/store"
 )
@@ -83,6 +86,41 @@ func (c *collection) dropLocked() {
 	}
 	c.mu.pending, c.mu.frozen = newOverlay(), nil
 	c.db.uncharge(pending, frozen)
+}
+
+// vet verifies the pages of c, whose leaves Open did not look at. Damage ends the
+// generation.
+func (c *collection) vet() error {
+	g := c.generation()
+	f := g.opened.Load()
+	if f == nil {
+		return g.damaged()
+	}
+	return c.db.guard(g, func() error {
+		return f.view(func(tx *bbolt.Tx) error {
+			v := newVetter(tx, f.file)
+			return eachBucket(tx, c.names, func(_ []byte, b *bbolt.Bucket) error { return v.vetBucket(b) })
+		})
+	})
+}
+
+// eachBucket calls fn for every bucket that holds something of a collection.
+func eachBucket(tx *bbolt.Tx, names bucketNames, fn func(name []byte, b *bbolt.Bucket) error) error {
+	for _, name := range [][]byte{names.objects, names.departed} {
+		if b := tx.Bucket(name); b != nil {
+			if err := fn(name, b); err != nil {
+				return err
+			}
+		}
+	}
+	prefix := []byte(names.indices)
+	cursor := tx.Cursor()
+	for name, _ := cursor.Seek(prefix); bytes.HasPrefix(name, prefix); name, _ = cursor.Next() {
+		if err := fn(name, tx.Bucket(name)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // load reads what Durability tells about the file.

@@ -262,7 +262,7 @@ func (db *DB) update(g *generation, f *openFile, fn func(*writeTx) error) error 
 			return err
 		}
 		id := int64(tx.ID())
-		vetted := newWriteTx(tx, f.file)
+		vetted := &writeTx{tx, newVetter(tx, f.file)}
 		if err = vetted.vetCommit(); err == nil {
 			err = fn(vetted)
 		}

@@ -136,8 +136,14 @@ func (db *DB) Collection(id store.Identity) (store.Collection, error) {
 	if err != nil {
 		return nil, err
 	}
+	err = h.c.vet()
 	if h.c.lost() != nil && !db.readOnly {
+		err = nil
 		h.c.startOver()
+	}
+	if err != nil {
+		db.release(h)
+		return nil, err
 	}
 	if err := h.c.load(); err != nil {
 		db.release(h)

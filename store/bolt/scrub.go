@@ -77,9 +77,6 @@ func (s *scrubber) step() {
 			return err
 		})
 	})
-	if errors.Is(err, store.ErrCorrupt) {
-		err = s.db.condemn(g, fmt.Errorf("found by the scrub: %w", err))
-	}
 	s.finish(read, ended, err)
 }
 
@@ -117,7 +114,13 @@ func (s *scrubber) chunk(tx *bbolt.Tx, most int) (read int, ended bool, err erro
 		s.names = nil // it was forgotten
 		return 0, false, nil
 	}
-	read, done, err := s.read(tx, most)
+	done := false
+	if s.next == nil {
+		err = s.vet(tx)
+	}
+	if err == nil {
+		read, done, err = s.read(tx, most)
+	}
 	if err == nil && done {
 		if err = s.compare(header); err == nil {
 			s.nextSpace(header)
@@ -125,7 +128,7 @@ func (s *scrubber) chunk(tx *bbolt.Tx, most int) (read int, ended bool, err erro
 	}
 	if err != nil {
 		id, _ := identityOf(s.names.header)
-		err = fmt.Errorf("%s: %s: %w", id, s.space, err)
+		err = fmt.Errorf("found by the scrub: %s: %s: %w", id, s.space, err)
 	}
 	return read, false, err
 }
@@ -172,6 +175,12 @@ func (s *scrubber) nextSpace(header *bbolt.Bucket) {
 		return
 	}
 	s.restart(keySpace{index: string(index)})
+}
+
+// vet looks at the pages of the part before anything in it is read.
+func (s *scrubber) vet(tx *bbolt.Tx) error {
+	v := newVetter(tx, s.generation.opened.Load().file)
+	return v.vetBucket(tx.Bucket(s.names.of(s.space)))
 }
 
 // read verifies what comes next in the part. It returns how much that was, and

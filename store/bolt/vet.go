@@ -8,27 +8,33 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// writeTx is a write transaction that looks at pages before bbolt changes them.
+// vetter looks at leaf pages before bbolt does.
 //
-// bbolt believes what a page says of how many pages it continues on. When it frees
-// a page of which this number is damaged, it frees pages that are in use, or puts
-// billions on its list, which takes all memory and with it the process: no error
-// and no panic that could be caught. Open verifies branch pages only, because to
-// read all others takes the time to read the file. The rest is verified here, when
-// it matters.
-type writeTx struct {
-	*bbolt.Tx
+// bbolt believes what a page says of itself. When it frees a page whose length is
+// damaged, it frees pages that are in use, or puts billions on its list; and a leaf
+// that says that it is a branch may lead it in a circle. Either takes all memory
+// and with it the process: no error and no panic that could be caught, and the next
+// process would end in the same way. Open verifies branch pages only, because to
+// look at all others takes the time to read the file. They are looked at when it
+// matters: all pages of a collection when it is opened, those that a transaction
+// changes before it does.
+type vetter struct {
 	walker
 	// seen are the pages that were verified, with the elements of branches.
 	seen map[uint64][]element
 }
 
-func newWriteTx(tx *bbolt.Tx, file io.ReaderAt) *writeTx {
-	return &writeTx{
-		Tx:     tx,
+func newVetter(tx *bbolt.Tx, file io.ReaderAt) vetter {
+	return vetter{
 		walker: walker{file: file, pages: uint64(tx.Size()) / pageSize},
 		seen:   map[uint64][]element{},
 	}
+}
+
+// writeTx is a write transaction that looks at pages before bbolt changes them.
+type writeTx struct {
+	*bbolt.Tx
+	vetter
 }
 
 // vetCommit verifies what every commit replaces: the free list. It has to be
@@ -55,19 +61,19 @@ func (tx *writeTx) root() *bbolt.Bucket { return tx.Cursor().Bucket() }
 
 // vetKey verifies the pages that a change of key in a bucket makes bbolt replace:
 // those on the way to it, and those next to them, with which it may merge them.
-func (tx *writeTx) vetKey(b *bbolt.Bucket, key []byte) error {
+func (v *vetter) vetKey(b *bbolt.Bucket, key []byte) error {
 	id := uint64(b.Root())
 	if id == 0 {
 		return nil // a small bucket is in a page of the directory
 	}
 	for range maxDepth {
-		elements, err := tx.vetPage(id)
+		elements, err := v.vetPage(id)
 		if err != nil || elements == nil {
 			return err
 		}
 		i := max(0, sort.Search(len(elements), func(i int) bool { return bytes.Compare(elements[i].key, key) > 0 })-1)
 		for _, e := range elements[max(0, i-1):min(i+2, len(elements))] {
-			if _, err := tx.vetPage(e.child); err != nil {
+			if _, err := v.vetPage(e.child); err != nil {
 				return err
 			}
 		}
@@ -76,9 +82,9 @@ func (tx *writeTx) vetKey(b *bbolt.Bucket, key []byte) error {
 	return damaged("page %d: the tree has no end", id)
 }
 
-// vetBucket verifies all pages of a bucket, before it is deleted.
-func (tx *writeTx) vetBucket(b *bbolt.Bucket) error {
-	if b.Root() == 0 {
+// vetBucket verifies all pages of a bucket, which may be nil.
+func (v *vetter) vetBucket(b *bbolt.Bucket) error {
+	if b == nil || b.Root() == 0 {
 		return nil
 	}
 	visited := map[uint64]bool{}
@@ -89,7 +95,7 @@ func (tx *writeTx) vetBucket(b *bbolt.Bucket) error {
 			return damaged("page %d is used twice", id)
 		}
 		visited[id] = true
-		elements, err := tx.vetPage(id)
+		elements, err := v.vetPage(id)
 		if err != nil {
 			return err
 		}
@@ -102,21 +108,21 @@ func (tx *writeTx) vetBucket(b *bbolt.Bucket) error {
 
 // vetPage verifies kind and length of a page, and returns the elements of a branch;
 // nil for a leaf.
-func (tx *writeTx) vetPage(id uint64) ([]element, error) {
-	if elements, ok := tx.seen[id]; ok {
+func (v *vetter) vetPage(id uint64) ([]element, error) {
+	if elements, ok := v.seen[id]; ok {
 		return elements, nil
 	}
-	if err := tx.use(id); err != nil {
+	if err := v.use(id); err != nil {
 		return nil, err
 	}
-	p, err := tx.header(id, make([]byte, pageHeader))
+	p, err := v.header(id, make([]byte, pageHeader))
 	if err != nil {
 		return nil, err
 	}
 	var elements []element
 	switch {
 	case p.flags == flagBranch:
-		if p, err = tx.load(id, nil); err == nil {
+		if p, err = v.load(id, nil); err == nil {
 			elements, err = p.elements(child{})
 		}
 		if err == nil && len(elements) == 0 {
@@ -125,10 +131,10 @@ func (tx *writeTx) vetPage(id uint64) ([]element, error) {
 	case p.flags != flagLeaf:
 		err = damaged("page %d has kind %#x, want a branch or leaf", id, p.flags)
 	case p.count > 0 || p.overflow > 0:
-		err = tx.checkOverflow(p)
+		err = v.checkOverflow(p)
 	}
 	if err == nil {
-		tx.seen[id] = elements
+		v.seen[id] = elements
 	}
 	return elements, err
 }

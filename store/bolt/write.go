@@ -273,11 +273,13 @@ func deleteBucket(tx *writeTx, name []byte) error {
 
 // deleteContents deletes every bucket of c but the header.
 func (c *collection) deleteContents(tx *writeTx) error {
-	doomed := [][]byte{c.names.objects, c.names.departed}
-	prefix := []byte(c.names.indices)
-	cursor := tx.Cursor()
-	for name, _ := cursor.Seek(prefix); bytes.HasPrefix(name, prefix); name, _ = cursor.Next() {
+	var doomed [][]byte
+	err := eachBucket(tx.Tx, c.names, func(name []byte, _ *bbolt.Bucket) error {
 		doomed = append(doomed, bytes.Clone(name))
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	for _, name := range doomed {
 		if err := deleteBucket(tx, name); err != nil {
