@@ -32,15 +32,26 @@
 //
 // Open verifies what bbolt relies on (meta pages, free list, every branch page)
 // before bbolt sees the file, and moves a file that does not hold aside
-// unharmed: see Open. After that every bbolt call runs under recover with
-// SetPanicOnFault, because bbolt answers damage with panics.
+// unharmed: see Open. Leaf pages are looked at when they matter: those of a
+// collection when it is opened, and those that a commit is about to change. What
+// bbolt does not survive never reaches it. What it answers with a panic is caught:
+// every call of it runs under recover with SetPanicOnFault.
 //
-// Damage that is found while the file is open, by such a panic, by a reader that
+// In the background the scrub reads everything again and again, ScrubRate bytes
+// per second, and verifies every checksum, and the count and sum of the objects,
+// departed records and entries of each index. Check does all of that at once, and
+// more, for a file or a DB, and reports everything it finds.
+//
+// Damage that is found while the file is open, by the above, by a reader that
 // says so with Collection.Quarantine, or because the path does not lead to the
 // file any more, ends the file's generation. Its handle, whose locks may be held
 // for ever, is not touched again; its collections are lost, and say so. At the
 // next commit the file is moved aside and another created. The path stays locked
-// meanwhile.
+// meanwhile. One thing ends the process all the same: a branch page that is damaged
+// while it is open, and just so that bbolt goes in a circle. The next Open finds it.
+//
+// A disk that cannot be read is not damage. Open returns an error, and moves the
+// file aside only after three of them in a row.
 //
 // # Locks
 //

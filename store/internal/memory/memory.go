@@ -208,19 +208,19 @@ func (c *collection) checkOpenLocked() error {
 	return nil
 }
 
-func (c *collection) current() (*state, time.Time, error) {
+func (c *collection) current() (*state, error) {
 	c.store.engine.mu.Lock()
 	defer c.store.engine.mu.Unlock()
 	content, err := c.contentLocked()
 	if err != nil {
-		return nil, time.Time{}, err
+		return nil, err
 	}
-	return content.state, content.written, nil
+	return content.state, nil
 }
 
 // View runs on the state that is current when it begins, and holds no lock.
 func (c *collection) View(fn func(store.Tx) error) error {
-	s, _, err := c.current()
+	s, err := c.current()
 	if err != nil {
 		return err
 	}
@@ -252,7 +252,7 @@ func (c *collection) Apply(b store.Batch) error {
 
 // Flush has nothing to wait for.
 func (c *collection) Flush(context.Context) error {
-	_, _, err := c.current()
+	_, err := c.current()
 	return err
 }
 
