@@ -191,7 +191,7 @@ func (db *DB) fileOf(g *generation) (*openFile, error) {
 	if f := g.opened.Load(); f != nil {
 		return f, nil
 	}
-	if now := db.options.Clock.Now(); g.before != nil && now.Before(g.notBefore) {
+	if now := db.options.Clock.Now(); g.before != nil && now.Before(g.notBefore) && !db.isStopping() {
 		return nil, fmt.Errorf("%w (another file is created in %s)", g.before.damaged(), g.notBefore.Sub(now))
 	}
 	f, err := db.replace(g)
@@ -205,6 +205,13 @@ func (db *DB) fileOf(g *generation) (*openFile, error) {
 		db.log.Error(err, "Cannot create a new cache file; serving from memory and trying again", "path", db.path)
 	}
 	return nil, err
+}
+
+// isStopping says whether there will be no other attempt.
+func (db *DB) isStopping() bool {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	return db.mu.stopping
 }
 
 // replace moves aside what is at the path and creates an empty file.

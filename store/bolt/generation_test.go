@@ -184,6 +184,20 @@ func TestQuarantine_PausesBeforeTheNext(t *testing.T) {
 	wantOnDisk(t, db)
 }
 
+// TestClose_DoesNotPause writes what waits for another file.
+func TestClose_DoesNotPause(t *testing.T) {
+	_, db, c := inDirectory(t, bolt.Options{})
+	for range 2 {
+		c.Quarantine(errChecksum)
+		beginAnew(t, c)
+		_ = c.Flush(t.Context()) // the second one comes too early
+	}
+	if s := db.Status(); s.Err == nil {
+		t.Fatalf("no pause: %+v", s)
+	}
+	wantOnDisk(t, db)
+}
+
 // TestQuarantine_DiesBeforeMovingTheFile leaves the file to the next Open.
 func TestQuarantine_DiesBeforeMovingTheFile(t *testing.T) {
 	path, db, c := inDirectory(t, bolt.Options{})
