@@ -123,9 +123,9 @@ func TestDiskFault_DamagedWhileOpen(t *testing.T) {
 				d.start()
 				d.sync()
 				d.durable()
-				// Everything but the meta pages, of which bbolt has a copy.
-				spoil(t, d.file.path, 2*4096)
+				// In this order, or the file may be replaced before anything fails.
 				in := inject(t, d.process.cmd.Process.Pid, "", f.calls)
+				spoil(t, d.file.path, 2*4096)
 				d.suffer(f, in)
 				if heal {
 					in.heal()

