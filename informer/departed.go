@@ -38,8 +38,10 @@ type departedTracker struct {
 	// back and let go again, makes more than one.
 	entries    []departedEntry
 	deliveries map[departedID]int
-	// attempts are those entries whose record counts an attempt.
+	// attempts are those entries whose record counts an attempt, trying their
+	// number by record.
 	attempts []departedEntry
+	trying   map[departedID]int
 	// late are the departed objects that waited for a handler. Each handler that
 	// registers before lateUntil gets them.
 	late      []indexer.Departed
@@ -74,7 +76,11 @@ type departedEntry struct {
 // attempt tracks a delivery that the record counts as an attempt until it ends.
 func (t *departedTracker) attempt(e departedEntry, before int) {
 	e.before = before
+	if t.trying == nil {
+		t.trying = map[departedID]int{}
+	}
 	t.attempts = append(t.attempts, e)
+	t.trying[e.departedID]++
 	t.track(e)
 }
 
@@ -101,7 +107,7 @@ func (t *departedTracker) ended(id departedID) bool {
 }
 
 func (t *departedTracker) reset() {
-	t.entries, t.deliveries, t.attempts, t.late = nil, nil, nil, nil
+	t.entries, t.deliveries, t.attempts, t.trying, t.late = nil, nil, nil, nil, nil
 }
 
 // replayDeparted gives the departed objects in the file to the handlers.
@@ -112,7 +118,7 @@ func (i *sharedIndexInformer) replayDeparted(ctx context.Context) {
 	}
 	for _, d := range i.takeDeparted(ctx) {
 		var seq uint64
-		for _, n := range i.departedNotifications(ctx, d) {
+		for _, n := range i.departedNotifications(ctx, d, d.Attempts > 0) {
 			seq = i.notify(n, false)
 		}
 		i.delivery.departed.attempt(i.entry(d.Key, d.UID, seq), d.Attempts)
@@ -153,14 +159,15 @@ func (i *sharedIndexInformer) takeDeparted(ctx context.Context) []indexer.Depart
 }
 
 // departedNotifications introduces the object, which handlers of this process
-// have never seen, and deletes it.
-func (i *sharedIndexInformer) departedNotifications(ctx context.Context, d indexer.Departed) []notification {
+// have never seen, and deletes it. Suspect says that the attempt has not been
+// noted with the others.
+func (i *sharedIndexInformer) departedNotifications(ctx context.Context, d indexer.Departed, suspect bool) []notification {
 	tombstone := cache.DeletedFinalStateUnknown{Key: d.Key, Obj: d.Object}
 	ns := []notification{{kind: deleted, initial: true, obj: tombstone}}
 	if d.Object != nil {
 		ns = slices.Insert(ns, 0, notification{kind: added, initial: true, obj: d.Object})
 	}
-	if d.Attempts > 0 {
+	if suspect {
 		ns[0].before = i.noteAttempt(ctx, d)
 	}
 	return ns
@@ -191,7 +198,8 @@ func (i *sharedIndexInformer) trackDeparted(key string, old any, seq uint64) {
 // missed, if no handler was there to be told.
 func (i *sharedIndexInformer) departedForLateHandler() []notification {
 	t := &i.delivery.departed
-	if t.waiting {
+	first := t.waiting
+	if first {
 		t.waiting = false
 		t.late = i.takeDeparted(context.Background())
 		t.lateUntil = i.clock.Now().Add(t.retention)
@@ -201,7 +209,8 @@ func (i *sharedIndexInformer) departedForLateHandler() []notification {
 	}
 	var ns []notification
 	for _, d := range t.late {
-		ns = append(ns, i.departedNotifications(context.Background(), d)...)
+		// The attempts of the first handler are over when another one comes.
+		ns = append(ns, i.departedNotifications(context.Background(), d, d.Attempts > 0 || !first)...)
 	}
 	return ns
 }
@@ -256,7 +265,11 @@ func (i *sharedIndexInformer) sweepDeparted() (pause time.Duration, more, ended 
 	now, handled := i.clock.Now(), i.processor.handled()
 	var ops []store.DepartedOp
 	for len(t.attempts) > 0 && t.attempts[0].seq <= handled {
-		ops = append(ops, t.attempts[0].attempt(0))
+		id := t.attempts[0].departedID
+		if t.trying[id]--; t.trying[id] == 0 {
+			delete(t.trying, id)
+			ops = append(ops, id.attempt(0))
+		}
 		t.attempts = t.attempts[1:]
 		ended = true
 	}

@@ -282,6 +282,37 @@ func TestDeparted_WaitForHandlers(t *testing.T) {
 	})
 }
 
+// TestDeparted_SecondLateHandlerCrashes checks that attempts count although an
+// earlier handler has dealt with the same delete.
+func TestDeparted_SecondLateHandlerCrashes(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.gone("a")
+		for _, want := range []string{"a 1", "a 2", "a 3"} {
+			p := w.prepare()
+			p.run()
+			<-p.informer.HasSyncedChecker().Done()
+			p.handleWith(func(string) {}, cache.HandlerOptions{})
+			time.Sleep(time.Second) // the first handler is through
+			forever := make(chan struct{})
+			p.handleWith(func(event string) {
+				if event == "delete a" {
+					<-forever
+				}
+			}, cache.HandlerOptions{})
+			time.Sleep(time.Minute)
+			w.memory.Open()
+			close(forever)
+			p.stop()
+			if got := w.departed(); !slices.Equal(got, []string{want}) {
+				t.Errorf("departed %v, want %q", got, want)
+			}
+		}
+		p := w.start().synced()
+		w.wantEvents(p.recorder, "initial kept")
+		p.stop()
+	})
+}
+
 // TestDeparted_LateHandlerCrashes checks that attempts of late handlers count.
 func TestDeparted_LateHandlerCrashes(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
