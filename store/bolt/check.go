@@ -94,6 +94,9 @@ type CheckReport struct {
 // directory of buckets.
 func Check(ctx context.Context, path string, o CheckOptions) (CheckReport, error) {
 	report, err := checkPathLocked(ctx, path, o)
+	if errors.Is(err, store.ErrLocked) {
+		return report, err // it names the path
+	}
 	if err != nil {
 		return report, fmt.Errorf("check %s: %w", path, err)
 	}
@@ -154,6 +157,7 @@ func (db *DB) Check(ctx context.Context, o CheckOptions) (CheckReport, error) {
 		return CheckReport{}, store.ErrClosed
 	}
 	report, err := db.checkSnapshot(ctx, o)
+	db.markInUse(report.Collections)
 	if err != nil {
 		return report, fmt.Errorf("check %s: %w", db.path, err)
 	}

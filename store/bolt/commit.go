@@ -334,8 +334,11 @@ func (db *DB) finish(err error, wrote bool) {
 	now := db.options.Clock.Now()
 	db.logHealthLocked(err)
 	db.mu.err = err
+	var pause *pauseError
 	if err != nil {
-		db.mu.failed++
+		if !errors.As(err, &pause) {
+			db.mu.failed++
+		}
 		db.mu.backoff = min(max(2*db.mu.backoff, minBackoff), maxBackoff)
 		db.mu.retryAt = now.Add(db.mu.backoff)
 	} else {

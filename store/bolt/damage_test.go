@@ -165,7 +165,8 @@ func TestOpen_Quarantine(t *testing.T) {
 		reason  string
 	}{
 		"text":      {bytes.Repeat([]byte("not a database\n"), 1000), "foreign"},
-		"short":     {[]byte("x"), "damaged"},
+		"short":     {[]byte("x"), "foreign"},
+		"cut short": {newer[:4096+100], "damaged"},
 		"truncated": {newer[:len(newer)/2], "damaged"},
 	} {
 		t.Run(name, func(t *testing.T) {

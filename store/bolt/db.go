@@ -141,6 +141,9 @@ func (db *DB) Collection(id store.Identity) (store.Collection, error) {
 		err = nil
 		h.c.startOver()
 	}
+	if errors.Is(err, errUnreadable) && db.lock != nil {
+		db.lock.unreadable()
+	}
 	if err != nil {
 		db.release(h)
 		return nil, err
@@ -215,12 +218,17 @@ func (db *DB) Informers() ([]store.Info, error) {
 	if err != nil {
 		return nil, err
 	}
+	db.markInUse(infos)
+	return infos, nil
+}
+
+// markInUse sets InUse.
+func (db *DB) markInUse(infos []store.Info) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	for i := range infos {
 		_, infos[i].InUse = db.mu.handles[infos[i].Identity]
 	}
-	return infos, nil
 }
 
 // eachCollection describes the collections in the file, ordered by identity. It

@@ -3,6 +3,7 @@ package bolt
 import (
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/warmcache/warmcache/store"
@@ -34,10 +35,13 @@ type LockedError struct {
 }
 
 func (e *LockedError) Error() string {
+	if host, _ := os.Hostname(); e.Owner.PID == os.Getpid() && e.Owner.Host == host {
+		return fmt.Sprintf("%s: this process has it open already, since %s", e.Path, e.Owner.Since.Format(time.RFC3339))
+	}
 	if e.Owner.PID == 0 {
 		return fmt.Sprintf("%s: %v, which left no record (a reader?); stop it or use another path", e.Path, store.ErrLocked)
 	}
-	return fmt.Sprintf("%s: %v: %s; stop it, use another path, or set OnLocked", e.Path, store.ErrLocked, e.Owner)
+	return fmt.Sprintf("%s: %v: %s; stop it, or use another path", e.Path, store.ErrLocked, e.Owner)
 }
 
 // Unwrap returns store.ErrLocked.

@@ -96,6 +96,17 @@ func FailToRead(path string) error {
 	return errors.Join(err, file.Close(), lock.release())
 }
 
+// FailToReadWhileOpen opens and closes a file of which something cannot be read
+// later.
+func FailToReadWhileOpen(path string) error {
+	db, err := Open(path, Options{})
+	if err != nil {
+		return err
+	}
+	db.lock.unreadable()
+	return db.Close()
+}
+
 // DieOpen leaves what a process leaves that dies with the file open.
 func DieOpen(path string, o Options) error {
 	o, err := o.withDefaults()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -149,7 +150,11 @@ func (db *DB) condemn(g *generation, cause error) error {
 	if db.readOnly {
 		return err
 	}
-	db.log.Error(err, "The cache file is damaged; moving it aside and beginning another")
+	if errors.Is(cause, errRemoved) {
+		db.log.Error(err, "The cache file is gone from its path; beginning another", "path", db.path)
+	} else {
+		db.log.Error(err, "The cache file is damaged; moving it aside and beginning another", "path", db.path)
+	}
 	if f := g.opened.Load(); f != nil {
 		db.lock.condemn(f.inode)
 	}
@@ -192,12 +197,13 @@ func (db *DB) fileOf(g *generation) (*openFile, error) {
 		return f, nil
 	}
 	if now := db.options.Clock.Now(); g.before != nil && now.Before(g.notBefore) && !db.isStopping() {
-		return nil, fmt.Errorf("%w (another file is created in %s)", g.before.damaged(), g.notBefore.Sub(now))
+		return nil, &pauseError{g.before.damaged(), g.notBefore.Sub(now)}
 	}
 	f, err := db.replace(g)
 	if err == nil {
 		g.opened.Store(f)
 		db.replaced()
+		db.log.Info("A new cache file is in use", "path", db.path)
 		return f, nil
 	}
 	if !g.reported {
@@ -206,6 +212,19 @@ func (db *DB) fileOf(g *generation) (*openFile, error) {
 	}
 	return nil, err
 }
+
+// pauseError means that a file is not created yet. It is no failure of its own.
+type pauseError struct {
+	damage error
+	left   time.Duration
+}
+
+func (e *pauseError) Error() string {
+	return fmt.Sprintf("%v (another file is created in %s)", e.damage, e.left.Round(time.Second/10))
+}
+
+// Unwrap returns why there is no file.
+func (e *pauseError) Unwrap() error { return e.damage }
 
 // isStopping says whether there will be no other attempt.
 func (db *DB) isStopping() bool {
@@ -216,6 +235,12 @@ func (db *DB) isStopping() bool {
 
 // replace moves aside what is at the path and creates an empty file.
 func (db *DB) replace(g *generation) (*openFile, error) {
+	if err := os.MkdirAll(filepath.Dir(db.path), dirMode); err != nil {
+		return nil, fmt.Errorf("create the directory of the cache file: %w", err)
+	}
+	if err := db.lock.hold(db.path, db.options); err != nil {
+		return nil, err
+	}
 	if before := g.before; before != nil {
 		if err := db.retire(before); err != nil {
 			return nil, err
@@ -258,6 +283,8 @@ func (db *DB) replaced() {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	db.mu.replaced = db.options.Clock.Now()
+	// Or the commit that follows would be said to have healed something.
+	db.mu.err = nil
 }
 
 // errRemoved means that the path does not lead to the open file any more. What is

@@ -138,21 +138,23 @@ func TestCommit_FileNotAtItsPath(t *testing.T) {
 // TestQuarantine_NoRoomForANewFile goes on from memory until one can be created.
 func TestQuarantine_NoRoomForANewFile(t *testing.T) {
 	path, db, c := inDirectory(t, bolt.Options{})
-	if err := os.RemoveAll(filepath.Dir(path)); err != nil {
+	dir := filepath.Dir(path)
+	if err := errors.Join(os.RemoveAll(dir), os.WriteFile(dir, nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	c.Quarantine(errChecksum)
 	beginAnew(t, c)
-	if err := c.Flush(t.Context()); !errors.Is(err, os.ErrNotExist) {
+	if err := c.Flush(t.Context()); !errors.Is(err, unix.ENOTDIR) {
 		t.Errorf("Flush without a directory: got %v", err)
 	}
 	if got := storetest.Dump(t, c).Objects; len(got) != 1 {
 		t.Errorf("memory has %v", got)
 	}
-	if s := db.Status(); !errors.Is(s.Err, os.ErrNotExist) || s.FailedCommits == 0 || s.PendingBytes == 0 {
+	if s := db.Status(); !errors.Is(s.Err, unix.ENOTDIR) || s.FailedCommits == 0 || s.PendingBytes == 0 {
 		t.Errorf("status %+v", s)
 	}
-	if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
+	// The directory is made as by Open.
+	if err := os.Remove(dir); err != nil {
 		t.Fatal(err)
 	}
 	flush(t, c)
@@ -160,6 +162,56 @@ func TestQuarantine_NoRoomForANewFile(t *testing.T) {
 		t.Errorf("status after it healed %+v", s)
 	}
 	wantOnDisk(t, db)
+}
+
+// TestQuarantine_PathOfAnotherProcess leaves the file alone that another process
+// has made, after somebody had removed the lock file too.
+func TestQuarantine_PathOfAnotherProcess(t *testing.T) {
+	path, db, c := inDirectory(t, bolt.Options{})
+	if err := errors.Join(os.Remove(path), os.Remove(bolt.LockPath(path))); err != nil {
+		t.Fatal(err)
+	}
+	other := bolttest.Open(t, path, bolt.Options{})
+	o := collection(t, other)
+	apply(t, o, storetest.Put("theirs", "1"))
+	flush(t, o)
+
+	apply(t, c, storetest.Put("unseen", "1"))
+	checkCorrupt(t, "Flush", c.Flush(t.Context()))
+	beginAnew(t, c)
+	if err := c.Flush(t.Context()); !errors.Is(err, store.ErrLocked) {
+		t.Errorf("Flush: got %v, want ErrLocked", err)
+	}
+	if db.Status().Quarantines != 0 || !errors.Is(db.Status().Err, store.ErrLocked) {
+		t.Errorf("status %+v", db.Status())
+	}
+	apply(t, o, storetest.Put("more", "1"))
+	flush(t, o)
+	if err := other.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// Now the path is free.
+	flush(t, c)
+	wantOnDisk(t, db)
+	if kept := bolttest.Open(t, db.Quarantined(), bolt.Options{}); len(storetest.Dump(t, collection(t, kept)).Objects) != 2 {
+		t.Error("the file of the other process was not kept")
+	}
+}
+
+// TestCollection_DiskCannotBeRead counts as an Open that could not read the file.
+func TestCollection_DiskCannotBeRead(t *testing.T) {
+	path, db, _ := inDirectory(t, bolt.Options{})
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for range bolt.MaxStrikes {
+		if err := bolt.FailToReadWhileOpen(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if again := bolttest.Open(t, path, bolt.Options{}); !strings.HasSuffix(again.Quarantined(), "-unreadable") {
+		t.Errorf("moved to %q", again.Quarantined())
+	}
 }
 
 // TestQuarantine_PausesBeforeTheNext keeps a disk that damages everything from

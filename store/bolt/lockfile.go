@@ -41,6 +41,8 @@ type lockFile struct {
 	mu struct {
 		sync.Mutex
 		record ownerRecord
+		// strikes are those that begin has counted.
+		strikes int
 		// begun is set once record is about the database and not what was found.
 		begun bool
 	}
@@ -246,6 +248,7 @@ func (l *lockFile) begin(inode uint64) (condemned string) {
 			condemned = reasonUnreadable
 		}
 	}
+	l.mu.strikes = l.mu.record.Strikes
 	if condemned != "" {
 		l.markLocked(phaseDamaged)
 	} else {
@@ -279,7 +282,27 @@ func (l *lockFile) condemn(inode uint64) {
 func (l *lockFile) unreadable() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.mu.record.Strikes = l.mu.strikes
 	l.markLocked(phaseUnreadable)
+}
+
+// hold makes sure that the path is still ours: somebody may have removed the lock
+// file, and another process have locked the one that it made in its place.
+func (l *lockFile) hold(path string, o Options) error {
+	if isAt(l.file, lockPath(path)) {
+		return nil
+	}
+	o.LockTimeout = 0
+	file, err := lockOwner(path, &o)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_ = l.file.Close() // nobody can lock it any more
+	l.file = file
+	l.writeLocked()
+	return nil
 }
 
 // closedBefore says whether the previous owner of the file with the given inode

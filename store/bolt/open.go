@@ -75,6 +75,8 @@ func checkPath(path string) error {
 		return err
 	case info.IsDir():
 		return errors.New("it is a directory; give the path of a file")
+	case info.Mode()&fs.ModeSymlink != 0:
+		return errors.New("it is a symbolic link; give the path that it leads to")
 	case !info.Mode().IsRegular():
 		return errors.New("it is not a regular file")
 	}

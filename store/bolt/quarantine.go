@@ -36,7 +36,7 @@ const (
 	reasonReplaced = "replaced"
 )
 
-// quarantine moves the database at path aside, unharmed, and returns where.
+// quarantine moves the database at path aside, unharmed.
 func (db *DB) quarantine(reason string, cause error) error {
 	target, err := quarantineName(db.path, reason, db.now())
 	if err != nil {
@@ -49,7 +49,7 @@ func (db *DB) quarantine(reason string, cause error) error {
 	db.mu.quarantined = target
 	db.mu.quarantines++
 	db.mu.Unlock()
-	db.log.Error(cause, "Moved a cache file aside that cannot be used; starting with an empty one",
+	db.log.Error(cause, "Moved a cache file aside that cannot be used; another takes its place",
 		"path", db.path, "movedTo", target)
 	if err := syncDir(filepath.Dir(db.path)); err != nil {
 		return fmt.Errorf("move the cache file aside to %s: %w", target, err)

@@ -14,6 +14,9 @@ import (
 // defaultScrubChunk is how many bytes are read at a time, while commits wait.
 const defaultScrubChunk = 256 << 10
 
+// scrubRetry is when a pass begins anew that the disk did not let go on.
+const scrubRetry = time.Minute
+
 // scrubber reads the file in the background, a little at a time, and verifies what
 // shows damage: the checksum of every record and departed record, and the totals
 // of objects, departed records and indices. It leaves to Check what is wrong
@@ -41,6 +44,8 @@ type scrubber struct {
 	// not been.
 	space keySpace
 	next  []byte
+	// vetted is the cost of looking at pages that has not been waited for.
+	vetted int
 	// found is what there is below next.
 	found totalsRecord
 	index indexTotals
@@ -83,7 +88,8 @@ func (s *scrubber) step() {
 // finish notes what a step has done.
 func (s *scrubber) finish(read int, ended bool, err error) {
 	now := s.db.options.Clock.Now()
-	s.due = now.Add(time.Duration(read) * time.Second / time.Duration(s.db.options.ScrubRate))
+	cost := float64(read+s.vetted) / float64(s.db.options.ScrubRate)
+	s.due, s.vetted = now.Add(time.Duration(cost*float64(time.Second))), 0
 	s.db.mu.Lock()
 	defer s.db.mu.Unlock()
 	status := &s.db.mu.scrub
@@ -101,6 +107,10 @@ func (s *scrubber) finish(read int, ended bool, err error) {
 		s.generation = nil
 		s.due = now.Add(s.db.options.ScrubInterval)
 	}
+	if err != nil && !errors.Is(err, store.ErrCorrupt) {
+		s.due = now.Add(min(scrubRetry, s.db.options.ScrubInterval))
+		s.db.log.Error(err, "Cannot read the cache file to look for damage; trying again", "path", s.db.path, "in", s.due.Sub(now))
+	}
 }
 
 // chunk reads some of the current part, or goes to the next one. It returns how
@@ -116,7 +126,7 @@ func (s *scrubber) chunk(tx *bbolt.Tx, most int) (read int, ended bool, err erro
 	}
 	done := false
 	if s.next == nil {
-		err = s.vet(tx)
+		s.vetted, err = s.vet(tx)
 	}
 	if err == nil {
 		read, done, err = s.read(tx, most)
@@ -177,10 +187,12 @@ func (s *scrubber) nextSpace(header *bbolt.Bucket) {
 	s.restart(keySpace{index: string(index)})
 }
 
-// vet looks at the pages of the part before anything in it is read.
-func (s *scrubber) vet(tx *bbolt.Tx) error {
+// vet looks at the pages of the part before anything in it is read, and returns
+// what that costs the disk. All at once: what was looked at has to be what is read.
+func (s *scrubber) vet(tx *bbolt.Tx) (cost int, err error) {
 	v := newVetter(tx, s.generation.opened.Load().file)
-	return v.vetBucket(tx.Bucket(s.names.of(s.space)))
+	err = v.vetBucket(tx.Bucket(s.names.of(s.space)))
+	return len(v.seen) * pageSize, err
 }
 
 // read verifies what comes next in the part. It returns how much that was, and

@@ -9,9 +9,13 @@ func (db *DB) Status() store.Status {
 	}
 	db.mu.Lock()
 	defer db.mu.Unlock()
+	err := db.mu.err
+	if err == nil && db.closed.Load() {
+		err = store.ErrClosed
+	}
 	return store.Status{
 		Persistent: true,
-		Err:        db.mu.err,
+		Err:        err,
 		Committed:  db.mu.committed,
 		Commits:    db.mu.commits, FailedCommits: db.mu.failed,
 		PendingBytes: db.mu.pending.plus(db.mu.frozen).bytes,

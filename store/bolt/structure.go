@@ -3,6 +3,7 @@ package bolt
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"io"
@@ -74,11 +75,19 @@ func readMeta(file io.ReaderAt) (meta boltMeta, torn bool, err error) {
 	ours, valid := false, 0
 	for i := range int64(2) {
 		page := make([]byte, pageHeader+metaSize)
-		if _, err := file.ReadAt(page, i*pageSize); err != nil {
+		n, err := file.ReadAt(page, i*pageSize)
+		if n >= pageHeader+4 {
+			ours = ours || order.Uint32(page[pageHeader:]) == boltMagic
+		}
+		switch {
+		case errors.Is(err, io.EOF) && !ours:
+			return boltMeta{}, false, errForeign
+		case errors.Is(err, io.EOF):
+			return boltMeta{}, false, damaged("the file ends at %d bytes, within its meta pages", i*pageSize+int64(n))
+		case err != nil:
 			return boltMeta{}, false, readError(fmt.Sprintf("meta page %d", i), err)
 		}
 		b := page[pageHeader:]
-		ours = ours || order.Uint32(b) == boltMagic
 		if m, ok := parseMeta(b); ok {
 			valid++
 			if valid == 1 || m.txid > meta.txid {
