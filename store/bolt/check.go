@@ -184,7 +184,7 @@ func (db *DB) checkSnapshot(ctx context.Context, o CheckOptions) (report CheckRe
 	if err != nil {
 		return CheckReport{}, err
 	}
-	defer func() { err = errors.Join(err, db.guard(g, tx.Rollback)) }()
+	defer func() { err = errors.Join(err, db.guard(g, func() error { return f.rollback(tx) })) }()
 	var meta boltMeta
 	err = db.guard(g, func() (err error) {
 		meta, err = metaOf(tx)

@@ -277,10 +277,12 @@ func (c *collection) flush(ctx context.Context) error {
 		// Taken before durable is read: a commit that ends in between is seen
 		// by one or the other.
 		attempt := c.db.nextAttempt()
+		durable := c.durableSince(target)
+		// Afterwards, because what is lost does not wait any more either.
 		if err := c.lost(); err != nil {
 			return err
 		}
-		if c.durableSince(target) {
+		if durable {
 			return nil
 		}
 		c.db.urge()

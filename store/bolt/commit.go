@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"go.etcd.io/bbolt"
-	berrors "go.etcd.io/bbolt/errors"
-
 	"github.com/warmcache/warmcache/store"
 )
 
@@ -142,6 +139,7 @@ func (db *DB) run() {
 			db.serve()
 		}
 		if last {
+			db.commitRest()
 			return
 		}
 		// Also after a commit: one that is always due must not keep it away.
@@ -151,6 +149,16 @@ func (db *DB) run() {
 		} else if wait != 0 {
 			db.sleep(wait, scrub)
 		}
+	}
+}
+
+// commitRest commits what had to wait for an earlier overlay, if that was written.
+func (db *DB) commitRest() {
+	db.mu.Lock()
+	rest := db.mu.err == nil && db.mu.pending.count > 0
+	db.mu.Unlock()
+	if rest {
+		db.commit()
 	}
 }
 
@@ -234,7 +242,7 @@ func (db *DB) commit() {
 	if err == nil {
 		db.measure(f)
 	}
-	db.finish(err, len(work) > 0)
+	db.finish(g, err, len(work) > 0)
 }
 
 // frozenWork returns what there is to write to the file of g.
@@ -269,26 +277,22 @@ func (db *DB) update(g *generation, f *openFile, fn func(*writeTx) error) error 
 		if err == nil {
 			err = call(db.options.beforeCommit)
 		}
+		ended := true
 		if err == nil {
 			f.unsettled = true
-			err = tx.Commit()
+			ended, err = f.commit(tx)
+		}
+		if !ended {
+			return err
 		}
 		if err != nil {
 			db.scrub.failed()
-			return errors.Join(err, rollback(tx))
+			return errors.Join(err, f.rollback(tx))
 		}
 		f.unsettled = false
 		f.txid.Store(id)
 		return call(db.options.afterCommit)
 	})
-}
-
-// rollback ends a transaction that failed. Commit leaves some open that did.
-func rollback(tx *bbolt.Tx) error {
-	if err := tx.Rollback(); err != nil && !errors.Is(err, berrors.ErrTxClosed) {
-		return err
-	}
-	return nil
 }
 
 // settle makes the meta pages durable after a commit that failed.
@@ -328,10 +332,13 @@ func call(hook func() error) error {
 // finish records how an attempt ended and tells those who wait for it. They wait
 // for an attempt and not for a batch, because a failed attempt ends their wait
 // too.
-func (db *DB) finish(err error, wrote bool) {
+func (db *DB) finish(g *generation, err error, wrote bool) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	now := db.options.Clock.Now()
+	if err == nil && g.damaged() != nil {
+		err = g.damaged() // found after this commit, by somebody else
+	}
 	db.logHealthLocked(err)
 	db.mu.err = err
 	var pause *pauseError

@@ -136,23 +136,30 @@ func (db *DB) Collection(id store.Identity) (store.Collection, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = h.c.vet()
-	if h.c.lost() != nil && !db.readOnly {
-		err = nil
-		h.c.startOver()
-	}
-	if errors.Is(err, errUnreadable) && db.lock != nil {
-		db.lock.unreadable()
-	}
-	if err != nil {
-		db.release(h)
-		return nil, err
-	}
-	if err := h.c.load(); err != nil {
+	if err := db.prepare(h.c); err != nil {
 		db.release(h)
 		return nil, err
 	}
 	return h, nil
+}
+
+// prepare makes a collection ready for use. One that is lost begins anew: what
+// damaged the file may have been found by anybody, at any time.
+func (db *DB) prepare(c *collection) error {
+	for {
+		err := c.vet()
+		if err == nil {
+			err = c.load()
+		}
+		switch {
+		case c.lost() != nil && !db.readOnly:
+			c.startOver()
+			continue
+		case errors.Is(err, errUnreadable) && db.lock != nil:
+			db.lock.unreadable()
+		}
+		return err
+	}
 }
 
 // firstTime says whether the identity was not opened before by this process.
@@ -297,10 +304,11 @@ func (db *DB) Forget(id store.Identity) error {
 // discard drops what c still has waiting for a commit. It runs on the committer,
 // so that no commit comes in between.
 func (db *DB) discard(c *collection) {
-	waiting := c.pending().usage
+	c.mu.Lock()
+	c.dropLocked()
+	c.mu.Unlock()
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	db.mu.pending = db.mu.pending.minus(waiting)
 	delete(db.mu.collections, c.id)
 }
 
@@ -376,7 +384,7 @@ func (db *DB) unsaved() error {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	waiting := db.mu.pending.plus(db.mu.frozen)
-	if db.mu.err == nil || waiting.count == 0 {
+	if waiting.count == 0 {
 		return nil
 	}
 	return fmt.Errorf("close %s: %d changes (%d bytes) are lost: %w", db.path, waiting.count, waiting.bytes, db.mu.err)
@@ -402,12 +410,18 @@ func (db *DB) closeGeneration(g *generation) error {
 	if f == nil {
 		return nil
 	}
-	err := db.guard(g, f.bolt.Close)
-	switch {
-	case g.damaged() == nil:
-		return err
-	case f.released:
+	if f.released {
 		return nil
 	}
-	return f.letGo()
+	// Views that are running end first, or damage shows in one of them: then it has
+	// not given its transaction back, for which bbolt would wait.
+	select {
+	case <-f.mapping.close():
+	case <-g.lost:
+	}
+	if g.damaged() != nil {
+		return f.letGo()
+	}
+	_, err := protect(f.bolt.Close)
+	return err
 }

@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"go.etcd.io/bbolt"
-	berrors "go.etcd.io/bbolt/errors"
 
 	"github.com/warmcache/warmcache/store"
 )
@@ -60,44 +60,13 @@ type openFile struct {
 	unsettled bool
 	// released is set once its lock was given up, ahead of bbolt's Close.
 	released bool
-}
-
-// begin begins a transaction of bbolt.
-//
-// bbolt panics while it holds a lock of the meta pages if it finds none that is
-// valid, and nobody gets any further after that, not even a commit that is under
-// way. So they are looked at first. A transaction that is older than the last
-// commit has come back from the disk with a meta page of that time.
-func (f *openFile) begin(writable bool) (*bbolt.Tx, error) {
-	if err := f.vetMeta(); errors.Is(err, os.ErrClosed) {
-		return nil, berrors.ErrDatabaseNotOpen
-	} else if err != nil {
-		return nil, err
+	// gate is held where bbolt takes its lock of the meta pages; see exclusive.
+	gate struct {
+		sync.Mutex
+		dead bool
 	}
-	last := f.txid.Load()
-	if writable {
-		last++
-	}
-	tx, err := f.bolt.Begin(writable)
-	if err == nil && int64(tx.ID()) < last {
-		err = errors.Join(damaged("transaction %d after %d", tx.ID(), last), rollback(tx))
-	}
-	return tx, err
-}
-
-// vetMeta verifies that there is a valid meta page. One may be read while a commit
-// writes it, both hardly, and not again and again.
-func (f *openFile) vetMeta() error {
-	var err error
-	for range 3 {
-		if _, _, err = readMeta(f.file); err == nil {
-			return nil
-		}
-	}
-	if errors.Is(err, errForeign) {
-		err = damaged("the meta pages are gone")
-	}
-	return err
+	// died is closed when a panic has left that lock held for ever.
+	died chan struct{}
 }
 
 func newGeneration(f *openFile) *generation {
@@ -155,9 +124,6 @@ func (db *DB) condemn(g *generation, cause error) error {
 	} else {
 		db.log.Error(err, "The cache file is damaged; moving it aside and beginning another", "path", db.path)
 	}
-	if f := g.opened.Load(); f != nil {
-		db.lock.condemn(f.inode)
-	}
 	db.kick()
 	return err
 }
@@ -172,6 +138,11 @@ func (db *DB) succeed(g *generation, err error) bool {
 	close(g.lost)
 	if db.readOnly {
 		return true
+	}
+	if f := g.opened.Load(); f != nil {
+		// Before another file can take the place of this one, and its inode: a
+		// small write into the page cache, once, is worth holding the lock.
+		db.lock.condemn(f.inode)
 	}
 	next := newGeneration(nil)
 	next.before = g

@@ -55,19 +55,6 @@ func (db *DB) view(fn func(*bbolt.Tx) error) error {
 	return db.guard(g, func() error { return f.view(fn) })
 }
 
-// view calls fn with a read transaction.
-func (f *openFile) view(fn func(*bbolt.Tx) error) error {
-	if !f.mapping.enter() {
-		return berrors.ErrDatabaseNotOpen
-	}
-	defer f.mapping.leave()
-	tx, err := f.begin(false)
-	if err != nil {
-		return err
-	}
-	return errors.Join(fn(tx), rollback(tx))
-}
-
 // translate maps bbolt's errors to the contract's.
 func translate(err error) error {
 	switch {

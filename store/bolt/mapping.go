@@ -16,11 +16,15 @@ import (
 type mapping struct {
 	// address and length are those of the memory; 0 if they are not known.
 	address, length uintptr
+	// ended is set once bbolt is not going to unmap it any more.
+	ended bool
 
 	mu struct {
 		sync.Mutex
 		users int
 		over  bool
+		// idle is closed once it is over and all have left.
+		idle chan struct{}
 	}
 }
 
@@ -48,7 +52,32 @@ func (m *mapping) leave() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.mu.users--
+	m.leftLocked()
 	m.unmapLocked()
+}
+
+// close lets nobody in any more, and returns a channel that is closed when all have
+// left.
+func (m *mapping) close() <-chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.mu.idle == nil {
+		m.mu.idle = make(chan struct{})
+	}
+	m.mu.over = true
+	m.leftLocked()
+	return m.mu.idle
+}
+
+// leftLocked does what is due when all have left.
+func (m *mapping) leftLocked() {
+	if m.mu.over && m.mu.users == 0 && m.mu.idle != nil {
+		select {
+		case <-m.mu.idle:
+		default:
+			close(m.mu.idle)
+		}
+	}
 }
 
 // end gives the memory back when all have left. bbolt must not be used any more.
@@ -57,7 +86,7 @@ func (m *mapping) leave() {
 func (m *mapping) end(db *bbolt.DB) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.mu.over = true
+	m.mu.over, m.ended = true, true
 	if !m.stillAt(db) {
 		m.length = 0
 	}
@@ -75,7 +104,7 @@ func (m *mapping) stillAt(db *bbolt.DB) (still bool) {
 }
 
 func (m *mapping) unmapLocked() {
-	if m.mu.over && m.mu.users == 0 && m.length > 0 {
+	if m.ended && m.mu.users == 0 && m.length > 0 {
 		_, _, _ = unix.Syscall(unix.SYS_MUNMAP, m.address, m.length, 0)
 		m.length = 0
 	}

@@ -55,7 +55,7 @@ func (db *DB) openLocked(file *os.File) (*openFile, error) {
 	err := lockWithin(file, how, &db.options, func() error {
 		return &LockedError{Path: db.path, Owner: db.otherOwner()}
 	})
-	f := &openFile{file: file}
+	f := &openFile{file: file, died: make(chan struct{})}
 	if err == nil && !isAt(file, db.path) {
 		err = errMoved
 	}

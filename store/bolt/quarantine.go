@@ -54,7 +54,7 @@ func (db *DB) quarantine(reason string, cause error) error {
 	if err := syncDir(filepath.Dir(db.path)); err != nil {
 		return fmt.Errorf("move the cache file aside to %s: %w", target, err)
 	}
-	db.pruneQuarantined()
+	db.pruneQuarantined(target)
 	return nil
 }
 
@@ -73,12 +73,19 @@ func quarantineName(path, reason string, now time.Time) (string, error) {
 }
 
 // pruneQuarantined removes the oldest quarantined files, except those of a
-// newer format: they are good, and a newer version will want them back. One that
-// cannot be removed is no reason not to start.
-func (db *DB) pruneQuarantined() {
+// newer format: they are good, and a newer version will want them back. The newest
+// stays, although a clock that went back gives it a name that sorts first. A file
+// that cannot be removed is no reason not to start.
+func (db *DB) pruneQuarantined(newest string) {
 	all, err := siblings(db.path, quarantineInfix)
-	all = slices.DeleteFunc(all, func(name string) bool { return strings.HasSuffix(name, reasonNewer) })
-	for err == nil && len(all) > maxQuarantined {
+	all = slices.DeleteFunc(all, func(name string) bool {
+		return strings.HasSuffix(name, reasonNewer) || name == newest
+	})
+	keep := maxQuarantined
+	if !strings.HasSuffix(newest, reasonNewer) {
+		keep--
+	}
+	for err == nil && len(all) > keep {
 		if err = os.Remove(all[0]); err == nil {
 			db.log.Info("Removed an old quarantined cache file", "path", all[0])
 		}

@@ -44,8 +44,6 @@ type scrubber struct {
 	// not been.
 	space keySpace
 	next  []byte
-	// vetted is the cost of looking at pages that has not been waited for.
-	vetted int
 	// found is what there is below next.
 	found totalsRecord
 	index indexTotals
@@ -88,8 +86,7 @@ func (s *scrubber) step() {
 // finish notes what a step has done.
 func (s *scrubber) finish(read int, ended bool, err error) {
 	now := s.db.options.Clock.Now()
-	cost := float64(read+s.vetted) / float64(s.db.options.ScrubRate)
-	s.due, s.vetted = now.Add(time.Duration(cost*float64(time.Second))), 0
+	s.due = now.Add(time.Duration(float64(read) / float64(s.db.options.ScrubRate) * float64(time.Second)))
 	s.db.mu.Lock()
 	defer s.db.mu.Unlock()
 	status := &s.db.mu.scrub
@@ -124,13 +121,7 @@ func (s *scrubber) chunk(tx *bbolt.Tx, most int) (read int, ended bool, err erro
 		s.names = nil // it was forgotten
 		return 0, false, nil
 	}
-	done := false
-	if s.next == nil {
-		s.vetted, err = s.vet(tx)
-	}
-	if err == nil {
-		read, done, err = s.read(tx, most)
-	}
+	read, done, err := s.read(tx, most)
 	if err == nil && done {
 		if err = s.compare(header); err == nil {
 			s.nextSpace(header)
@@ -187,37 +178,52 @@ func (s *scrubber) nextSpace(header *bbolt.Bucket) {
 	s.restart(keySpace{index: string(index)})
 }
 
-// vet looks at the pages of the part before anything in it is read, and returns
-// what that costs the disk. All at once: what was looked at has to be what is read.
-func (s *scrubber) vet(tx *bbolt.Tx) (cost int, err error) {
-	v := newVetter(tx, s.generation.opened.Load().file)
-	err = v.vetBucket(tx.Bucket(s.names.of(s.space)))
-	return len(v.seen) * pageSize, err
-}
-
 // read verifies what comes next in the part. It returns how much that was, and
-// whether it was the rest.
+// whether it was the rest. It reads pages itself, because what bbolt reads has to be
+// looked at first, and that would be the whole part at once.
 func (s *scrubber) read(tx *bbolt.Tx, most int) (read int, done bool, err error) {
 	bucket := tx.Bucket(s.names.of(s.space))
 	if bucket == nil {
 		return 0, true, nil
 	}
-	cursor := bucket.Cursor()
-	for key, value := cursor.Seek(s.next); key != nil; key, value = cursor.Next() {
+	take := func(key, value []byte) bool {
 		if read >= most {
-			return read, false, nil
+			return false
 		}
-		if bytes.Compare(key, s.next) < 0 {
-			return read, false, damaged("%q is not in its place", key)
+		if err = s.take(key, value); err != nil {
+			return false
 		}
-		if err := s.verify(key, value); err != nil {
-			return read, false, err
-		}
-		s.add(s.space, key, value)
-		s.next = append(append(s.next[:0], key...), 0)
 		read += len(key) + len(value)
+		return true
 	}
-	return read, true, nil
+	if bucket.Root() == 0 {
+		// It is in a page of the directory, which Open has verified.
+		cursor := bucket.Cursor()
+		key, value := cursor.Seek(s.next)
+		for key != nil && take(key, value) {
+			key, value = cursor.Next()
+		}
+		return read, key == nil, err
+	}
+	v := newVetter(tx, s.generation.opened.Load().file)
+	done, scanErr := v.scan(uint64(bucket.Root()), s.next, 0, take)
+	if err == nil {
+		err = scanErr
+	}
+	return read, done, err
+}
+
+// take verifies one value and counts it.
+func (s *scrubber) take(key, value []byte) error {
+	if bytes.Compare(key, s.next) < 0 {
+		return damaged("%q is not in its place", key)
+	}
+	if err := s.verify(key, value); err != nil {
+		return err
+	}
+	s.add(s.space, key, value)
+	s.next = append(append(s.next[:0], key...), 0)
+	return nil
 }
 
 func (s *scrubber) verify(key, value []byte) error {

@@ -169,11 +169,6 @@ func TestScrub_Rate(t *testing.T) {
 		}
 		awaitTimer(t, clock)
 		clock.Step(time.Second * 11 / 10)
-		if chunk == 0 {
-			// To look at the pages first took another second.
-			awaitTimer(t, clock)
-			clock.Step(time.Second)
-		}
 	}
 	for db.Status().Scrub.Passes == 0 {
 		awaitTimer(t, clock)

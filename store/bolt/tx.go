@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
 
 	"github.com/warmcache/warmcache/store"
 )
@@ -44,29 +45,59 @@ func (c *collection) view(fn func(*tx) error) (err error) {
 	return fn(t)
 }
 
-// begin captures overlays and file so that nothing is missed in between: a
-// commit drops an overlay, under the write lock, only after bbolt has
-// committed.
+// begin captures overlays and file so that nothing is missed in between: a commit
+// drops an overlay only after bbolt has committed. The other way round, a commit
+// that has ended since the overlays were captured may hold newer changes than they
+// do: then all is captured again. No lock is held while bbolt begins, which may wait
+// for the disk.
 func (t *tx) begin() error {
+	for {
+		durable, err := t.capture()
+		if err != nil || t.file == nil {
+			return err
+		}
+		bolt, err := t.file.begin(false)
+		if err != nil {
+			return err
+		}
+		if t.c.stillAt(t.generation, durable) {
+			t.bolt = bolt
+			return nil
+		}
+		if err := t.file.rollback(bolt); err != nil {
+			return err
+		}
+		t.file.mapping.leave()
+	}
+}
+
+// capture takes the overlays, and enters the file below them if there is one.
+func (t *tx) capture() (durable uint64, err error) {
 	t.c.mu.RLock()
 	defer t.c.mu.RUnlock()
-	t.generation = t.c.mu.generation
+	t.layers, t.file, t.generation = nil, nil, t.c.mu.generation
 	if err := t.generation.damaged(); err != nil {
-		return err
+		return 0, err
 	}
 	t.frozen = t.c.mu.frozen
 	t.push(t.frozen)
 	t.push(t.c.mu.pending)
 	f := t.generation.opened.Load()
-	if f == nil || !f.mapping.enter() {
-		return t.generation.damaged()
+	if f == nil {
+		return 0, nil
+	}
+	if !f.mapping.enter() {
+		return 0, berrors.ErrDatabaseNotOpen
 	}
 	t.file = f
-	bolt, err := f.begin(false)
-	if err == nil {
-		t.bolt = bolt
-	}
-	return err
+	return t.c.mu.durable, nil
+}
+
+// stillAt says whether no commit of c has ended since.
+func (c *collection) stillAt(g *generation, durable uint64) bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.mu.generation == g && c.mu.durable == durable
 }
 
 // push adds o, which may be nil, as the newest layer.
@@ -95,7 +126,7 @@ func (t *tx) end(err *error) {
 		return
 	}
 	if t.bolt != nil {
-		rollback := t.c.db.guard(t.generation, t.bolt.Rollback)
+		rollback := t.c.db.guard(t.generation, func() error { return t.file.rollback(t.bolt) })
 		if *err == nil {
 			*err = rollback
 		}
