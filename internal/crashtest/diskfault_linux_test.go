@@ -42,6 +42,9 @@ var (
 	}
 )
 
+// String is the fault without what is random.
+func (f fault) String() string { return strings.ReplaceAll(f.calls, "%d", "N") }
+
 func (f fault) in(random *rand.Rand) []string {
 	calls := f.calls
 	if strings.Contains(calls, "%d") {
@@ -55,7 +58,7 @@ func (f fault) in(random *rand.Rand) []string {
 func TestDiskFault_InitialList(t *testing.T) {
 	seed := faultSeed(t)
 	for i, f := range append(growthFaults, faults...) {
-		t.Run(f.calls, func(t *testing.T) {
+		t.Run(f.String(), func(t *testing.T) {
 			d := newFaulty(t, seed+uint64(i))
 			d.life.Hold = true
 			d.start()
@@ -74,13 +77,7 @@ func TestDiskFault_InitialList(t *testing.T) {
 // TestDiskFault_ChurnAndClose lets the disk of one file fail again and again,
 // while informers run or while they stop.
 func TestDiskFault_ChurnAndClose(t *testing.T) {
-	lives := *faultsFlag
-	if lives == 0 {
-		lives = enoughLives
-		if testing.Short() {
-			lives = 10
-		}
-	}
+	lives := faultyLives()
 	d := newFaulty(t, faultSeed(t))
 	d.start()
 	d.sync()
@@ -94,7 +91,7 @@ func TestDiskFault_ChurnAndClose(t *testing.T) {
 			d.failWhileChanging(f)
 		}
 		if t.Failed() {
-			t.Fatalf("failed in life %d, with %s:\n%+v\n%s", d.lives, f.calls, d.life, d.process.tail())
+			t.Fatalf("failed in life %d, with %v:\n%+v\n%s", d.lives, f, d.life, d.process.tail())
 		}
 	}
 	d.recover()
@@ -118,7 +115,7 @@ func TestDiskFault_DamagedWhileOpen(t *testing.T) {
 		{"fsync:error=EIO:when=1", false},
 	} {
 		for name, heal := range map[string]bool{"heals": true, "killed": false} {
-			t.Run(f.calls+" "+name, func(t *testing.T) {
+			t.Run(f.String()+" "+name, func(t *testing.T) {
 				d := newFaulty(t, seed+uint64(i))
 				d.start()
 				d.sync()
@@ -183,8 +180,19 @@ func faultSeed(t *testing.T) uint64 {
 	if seed == 0 {
 		seed = rand.Uint64()
 	}
-	t.Logf("go test -run %s -faults %d -seed %d", t.Name(), *faultsFlag, seed)
+	t.Logf("repeat with: make iofault FAULTS=%d SEED=%d", faultyLives(), seed)
 	return seed
+}
+
+// faultyLives is how often TestDiskFault_ChurnAndClose lets the disk fail.
+func faultyLives() int {
+	switch {
+	case *faultsFlag > 0:
+		return *faultsFlag
+	case testing.Short():
+		return 10
+	}
+	return enoughLives
 }
 
 // faulty lives on a disk that fails.

@@ -18,8 +18,8 @@
 //	    └── copy of the file after each kill
 //
 // A life of the child ends early, while it starts, or after it was compared with
-// the server. go test -run TestKill -seed N repeats the decisions of a run; the
-// timing of processes cannot be repeated.
+// the server. A run logs the line that repeats its decisions, make kill KILLS=N
+// SEED=N; the timing of processes cannot be repeated.
 //
 // What it holds against what:
 //
@@ -59,7 +59,10 @@
 //
 // TestDiskOpen is about Open on such a disk, TestDiskFull about how much a full one
 // costs: memory, which is bounded by what exists and not by what happens, and
-// attempts, which are few. Both use small file systems in memory where they can.
-// They take root, and strace, or are skipped; with WARMCACHE_REQUIRE_FAULTS=1 they
-// fail instead.
+// attempts, which are few.
+//
+// These tests take strace, or small file systems in memory, which only root can
+// mount, and are skipped where that is impossible. WARMCACHE_REQUIRE_FAULTS makes
+// them fail instead: set to strace, those that take strace, as those of package
+// powercut; set to all, the others too.
 package crashtest

@@ -25,7 +25,7 @@ func TestKill_NothingMissedAndNothingWrong(t *testing.T) {
 	if seed == 0 {
 		seed = rand.Uint64()
 	}
-	t.Logf("go test -run %s -kills %d -seed %d", t.Name(), kills, seed)
+	t.Logf("repeat with: make kill KILLS=%d SEED=%d", kills, seed)
 	k := newKiller(t, seed)
 	for k.kills < kills && !t.Failed() {
 		k.live()

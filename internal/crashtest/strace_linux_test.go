@@ -18,17 +18,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// requireVariable makes tests that need root or strace fail instead of skip where
-// they have not got it.
-const requireVariable = "WARMCACHE_REQUIRE_FAULTS"
+// requireVariable makes tests fail instead of skip where they lack what it says.
+// Any value but requireStrace is taken for requireAll.
+const (
+	requireVariable = "WARMCACHE_REQUIRE_FAULTS"
+	requireStrace   = "strace"
+	requireAll      = "all"
+)
 
-// lacking skips a test for want of something, unless that is required.
-func lacking(t *testing.T, what string, err error) {
+// lacking skips a test for want of something that a value of requireVariable
+// requires, unless it has this value, or one that requires more.
+func lacking(t *testing.T, value, what string, err error) {
 	t.Helper()
-	if os.Getenv(requireVariable) == "1" {
-		t.Fatalf("%s: %v", what, err)
+	if required := os.Getenv(requireVariable); required != "" && (required != requireStrace || value == requireStrace) {
+		t.Fatalf("%s, but %s=%s requires it: %v", what, requireVariable, required, err)
 	}
-	t.Skipf("%s, without which this cannot be tested (%s=1 requires it): %v", what, requireVariable, err)
+	t.Skipf("%s, without which this cannot be tested (%s=%s requires it): %v", what, requireVariable, value, err)
 }
 
 // init lets strace attach to children where only root may trace what is not a
@@ -79,7 +84,7 @@ func inject(t *testing.T, pid int, path string, faults ...string) *injection {
 		err = in.cmd.Start()
 	}
 	if err != nil {
-		lacking(t, "strace cannot be run", err)
+		lacking(t, requireStrace, "strace cannot be run", err)
 	}
 	in.heal = sync.OnceFunc(func() {
 		_ = in.cmd.Process.Signal(os.Interrupt) // it may have ended with the process
@@ -114,7 +119,7 @@ func (in *injection) awaitAttached(stderr *bufio.Reader) {
 			return
 		}
 		if err != nil {
-			lacking(in.t, "strace cannot attach to a process", errors.New(said.String()))
+			lacking(in.t, requireStrace, "strace cannot attach to a process", errors.New(said.String()))
 		}
 	}
 }
@@ -203,7 +208,7 @@ func openStraced(t *testing.T, fault, target, path string) (quarantined string, 
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		lacking(t, "strace cannot be run", fmt.Errorf("%w: %s", err, stderr.String()))
+		lacking(t, requireStrace, "strace cannot be run", fmt.Errorf("%w: %s", err, stderr.String()))
 	}
 	word, quoted, _ := strings.Cut(strings.TrimSpace(string(out)), "\t")
 	said, err := strconv.Unquote(quoted)

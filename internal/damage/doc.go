@@ -11,8 +11,10 @@
 // moved aside; one that takes too long is killed, and the case has failed.
 //
 // What is wrong with a file depends on the number of the case and the seed, and
-// on the sample file, which bbolt lays out differently each time: it is kept when
-// a case fails. go test -run TestFile -seed N -samples DIR -case N repeats one.
+// on the sample file, which bbolt lays out differently each time. A run logs the
+// line that repeats its decisions, make damage CASES=N SEED=N. An exact repeat needs
+// the samples, which are kept when a case fails: go test ./internal/damage -run
+// TestFile -seed N -samples DIR -case N.
 //
 // What holds, whatever is done to a file:
 //

@@ -22,7 +22,7 @@ import (
 // TestLive damages files while they are open: under readers, changes and commits.
 // It takes twenty times as long as TestFile.
 func TestLive(t *testing.T) {
-	run(t, "live", cases(1500)/20)
+	run(t, "live", cases()/20)
 }
 
 // liveCase is one process in which the file is damaged under its feet, and then

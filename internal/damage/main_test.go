@@ -15,7 +15,7 @@ import (
 const childVariable = "WARMCACHE_DAMAGE_CHILD"
 
 var (
-	casesFlag   = flag.Int("cases", 0, "how many cases each campaign has; bounded by default, fewer with -short")
+	casesFlag   = flag.Int("cases", 0, "how many damaged files TestFile uses, and TestOwner and TestLive their part of; 1500 by default, 300 with -short")
 	seedFlag    = flag.Uint64("seed", 0, "seed of the cases; random by default")
 	caseFlag    = flag.Int("case", -1, "run only this case")
 	samplesFlag = flag.String("samples", "", "directory with the samples that a failed run has kept")

@@ -103,10 +103,10 @@ func (c *campaign) report(took time.Duration) {
 	if len(m.gaps) > 0 {
 		c.Logf("known gaps: %v", m.gaps)
 	}
+	c.Logf("repeat with: make damage CASES=%d SEED=%d", cases(), c.seed)
 	if c.Failed() {
-		c.Logf("replay with -seed=%d -samples=%s -case=N", c.seed, c.dir)
-	} else {
-		c.Logf("replay with -seed=%d", c.seed)
+		c.Logf("a case, exactly, with the samples of this run: go test ./internal/damage -run '^%s$' -seed %d -samples %s -case N",
+			c.Name(), c.seed, c.dir)
 	}
 }
 

@@ -89,7 +89,7 @@ func listing(dir string) ([]byte, error) {
 }
 
 // TestOwner damages the lock file of a file that is good.
-func TestOwner(t *testing.T) { run(t, "owner", cases(500)/5) }
+func TestOwner(t *testing.T) { run(t, "owner", cases()/5) }
 
 // ownerCase damages a lock file that a process has left. Whatever it says, the
 // cache is opened, and moved aside only if the lock file says that it is damaged

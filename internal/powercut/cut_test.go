@@ -147,43 +147,82 @@ func (d *disk) images(s state) map[string]image {
 	return images
 }
 
-// plan chooses n states of a recording, ordered by cut: before and after every
-// sync and change of a name, and between them.
-//
-// A cut at which nothing is pending has one state. The others are shared out in
-// turns, so that a campaign too small for all of them has some of every kind.
-func plan(r *recording, n int, random *rand.Rand) []state {
-	var boundaries, between []int
-	var states []state
+// boundary is a cut next to a sync or a change of a name.
+type boundary struct {
+	cut int
+	// settled is set if nothing is pending, so that the disk can hold one thing.
+	settled bool
+}
+
+// cuts are the places at which a recording can be cut.
+type cuts struct {
+	boundaries []boundary
+	between    []int
+}
+
+func (r *recording) cuts() (all cuts) {
 	d := &disk{}
 	for cut := 0; cut <= len(r.ops); cut++ {
-		switch usable, boundary := r.usable(cut), r.boundary(cut); {
+		switch usable, next := r.usable(cut), r.boundary(cut); {
 		case !usable:
-		case boundary && len(d.pending()) == 0 && d.pendingNames() == 0:
-			states = append(states, state{cut: cut, data: dataNothing, names: namesNothing})
-		case boundary:
-			boundaries = append(boundaries, cut)
+		case next:
+			settled := len(d.pending()) == 0 && d.pendingNames() == 0
+			all.boundaries = append(all.boundaries, boundary{cut, settled})
 		default:
-			between = append(between, cut)
+			all.between = append(all.between, cut)
 		}
 		if cut < len(r.ops) {
 			d.apply(cut, r.ops[cut])
 		}
 	}
-	random.Shuffle(len(states), func(i, j int) { states[i], states[j] = states[j], states[i] })
-	states = states[:min(len(states), n/4)]
-	for turn := 0; len(states) < n && len(boundaries)+len(between) > 0; turn++ {
-		from := boundaries
-		if turn%4 == 3 && len(between) > 0 || len(boundaries) == 0 {
-			from = between
+	return all
+}
+
+// plan chooses n states, ordered by cut. It goes through the boundaries in random
+// order, and draws what is left from all cuts that have more than one state. The
+// kinds take turns, so that a campaign too small for all has some of each.
+func (c cuts) plan(n int, random *rand.Rand) []state {
+	var states []state
+	add := func(cut int, settled bool) {
+		s := state{cut: cut, data: dataNothing, names: namesNothing}
+		if !settled {
+			s.data = dataKinds[len(states)%len(dataKinds)]
+			s.names = namesKinds[random.IntN(len(namesKinds))]
+			s.salt = random.Uint64()
 		}
-		states = append(states, state{
-			cut:   from[random.IntN(len(from))],
-			data:  dataKinds[turn%len(dataKinds)],
-			names: namesKinds[random.IntN(len(namesKinds))],
-			salt:  random.Uint64(),
-		})
+		states = append(states, s)
+	}
+	var unsettled []int
+	for _, i := range random.Perm(len(c.boundaries)) {
+		b := c.boundaries[i]
+		if len(states) < n {
+			add(b.cut, b.settled)
+		}
+		if !b.settled {
+			unsettled = append(unsettled, b.cut)
+		}
+	}
+	for turn := 0; len(states) < n && len(unsettled)+len(c.between) > 0; turn++ {
+		from := unsettled
+		if turn%4 == 3 && len(c.between) > 0 || len(unsettled) == 0 {
+			from = c.between
+		}
+		add(from[random.IntN(len(from))], false)
 	}
 	slices.SortStableFunc(states, func(a, b state) int { return cmp.Compare(a.cut, b.cut) })
 	return states
+}
+
+// visited counts the boundaries that states are of.
+func (c cuts) visited(states []state) (n int) {
+	at := map[int]bool{}
+	for _, s := range states {
+		at[s.cut] = true
+	}
+	for _, b := range c.boundaries {
+		if at[b.cut] {
+			n++
+		}
+	}
+	return n
 }

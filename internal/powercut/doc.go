@@ -21,8 +21,11 @@
 // system with a journal, or any that do not depend on one that is missing. What a
 // sync failed to write is lost, unless it is written again. See disk and state.
 //
-// Cuts are made before and after every sync and every change of a name, and at
-// random places between. The states of a small campaign are spread over all kinds.
+// There are too many such states to open them all. Each recording is cut before
+// and after its syncs and changes of names, in random order and one state at each,
+// and then again and between them, as far as its share of the states goes. A small
+// campaign visits some of these boundaries, one of 5000 states or more all of them;
+// the log says how many. The states of each are spread over all kinds.
 //
 // # What must hold
 //
@@ -36,9 +39,12 @@
 //   - A damaged file is where it was, or moved aside; the newest three are kept.
 //   - Nothing is left behind that nobody will remove.
 //
-// go test -run TestPowerCut -seed N repeats the decisions of a run. Goroutines of
-// the child may interleave in another way, so that -keep DIR, which keeps the trace
-// and the states that fail, is what a failure is studied with.
+// A run logs the line that repeats its decisions, make powercut STATES=N SEED=N.
+// Goroutines of the child may interleave in another way, so that -keep DIR, which
+// keeps the trace and the states that fail, is what a failure is studied with.
+//
+// Where strace cannot run, TestPowerCut is skipped; with WARMCACHE_REQUIRE_FAULTS
+// set to strace or all it fails instead.
 //
 // # What it does not show
 //

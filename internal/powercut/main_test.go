@@ -16,8 +16,9 @@ import (
 // argument describes, instead of tests.
 const childVariable = "WARMCACHE_POWERCUT_CHILD"
 
-// requiredVariable makes the campaign fail where it cannot run.
-const requiredVariable = "WARMCACHE_REQUIRE_FAULTS"
+// requireVariable, with any value, makes what needs strace fail where it cannot
+// run. See the package comment of crashtest.
+const requireVariable = "WARMCACHE_REQUIRE_FAULTS"
 
 var (
 	statesFlag = flag.Int("states", 0, "how many states of the disk TestPowerCut opens; 600 by default, 150 with -short")

@@ -26,7 +26,7 @@ func TestPowerCut_NoticesMissingSyncs(t *testing.T) {
 			without.ops = slices.DeleteFunc(slices.Clone(r.ops), missing)
 			without.damaging = make([]bool, len(without.ops))
 			random := rand.New(rand.NewPCG(1, 1))
-			if failures := openStates(t, &without, 60, random, map[string]int{}); len(failures) == 0 {
+			if failures := openStates(t, &without, without.cuts().plan(60, random), map[string]int{}); len(failures) == 0 {
 				t.Error("nothing was noticed")
 			}
 		})

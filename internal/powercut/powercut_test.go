@@ -54,13 +54,21 @@ var campaigns = []campaign{
 	{name: "failing syncs and writes", work: workChurn, inject: "fsync,fdatasync,pwrite64,ftruncate:error=EIO:when=%d+53", runs: 3, share: 10},
 }
 
+const (
+	// enoughStates of all recordings are enough for some of every kind at each.
+	enoughStates = 600
+	// exhaustive is from how many states on every boundary of every recording is
+	// visited, if its share is smaller than that too.
+	exhaustive = 5000
+)
+
 // TestPowerCut records what the engine does to the disk, rebuilds what the disk
 // may hold if the power fails at some moment, and opens that.
 func TestPowerCut(t *testing.T) {
 	needStrace(t)
 	total, seed := *statesFlag, *seedFlag
 	if total == 0 {
-		total = 600
+		total = enoughStates
 		if testing.Short() {
 			total = 150
 		}
@@ -68,24 +76,37 @@ func TestPowerCut(t *testing.T) {
 	if seed == 0 {
 		seed = rand.Uint64()
 	}
-	t.Logf("repeat the decisions with: go test ./internal/powercut -run TestPowerCut -states %d -seed %d", total, seed)
+	t.Logf("repeat with: make powercut STATES=%d SEED=%d", total, seed)
 	for i, c := range campaigns {
 		t.Run(c.name, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, uint64(i)))
-			counts := map[string]int{}
+			counts, boundaries, visited := map[string]int{}, 0, 0
 			runs := c.runs
-			if testing.Short() {
+			if total < enoughStates {
 				runs = (runs + 1) / 2
 			}
 			for run := range runs {
-				n := max(1, total*c.share/100/runs)
 				// Even and odd seeds differ in when commits come.
 				r := record(t, c, run, random.Uint64()&^1|uint64(run%2))
-				report(t, r, openStates(t, r, n, random, counts))
+				cuts := r.cuts()
+				states := cuts.plan(c.states(total, runs, len(cuts.boundaries)), random)
+				boundaries += len(cuts.boundaries)
+				visited += cuts.visited(states)
+				report(t, r, openStates(t, r, states, counts))
 			}
-			t.Log(summary(counts))
+			t.Logf("%d of %d boundaries visited:%s", visited, boundaries, summary(counts))
 		})
 	}
+}
+
+// states is how many states of a recording with so many boundaries are opened. It
+// is rounded up, so that all recordings together have no fewer than were asked for.
+func (c campaign) states(total, runs, boundaries int) int {
+	n := (total*c.share + 100*runs - 1) / (100 * runs)
+	if total >= exhaustive {
+		n = max(n, boundaries)
+	}
+	return n
 }
 
 // summary lists how many states there were of each kind.
@@ -110,9 +131,9 @@ type failure struct {
 	err error
 }
 
-// openStates opens n states of a recording, and returns those in which something
-// is wrong.
-func openStates(t *testing.T, r *recording, n int, random *rand.Rand, counts map[string]int) []failure {
+// openStates opens states of a recording, ordered by cut, and returns those in
+// which something is wrong.
+func openStates(t *testing.T, r *recording, states []state, counts map[string]int) []failure {
 	t.Helper()
 	jobs, failures, dir := make(chan job), make(chan failure), scratch(t)
 	var workers sync.WaitGroup
@@ -127,7 +148,7 @@ func openStates(t *testing.T, r *recording, n int, random *rand.Rand, counts map
 	}
 	go func() {
 		d, applied := &disk{}, 0
-		for _, s := range plan(r, n, random) {
+		for _, s := range states {
 			for ; applied < s.cut; applied++ {
 				d.apply(applied, r.ops[applied])
 			}

@@ -30,10 +30,10 @@ func needStrace(t *testing.T) {
 	out, err := exec.Command("strace", "-f", "-o", os.DevNull, "true").CombinedOutput()
 	switch {
 	case err == nil:
-	case os.Getenv(requiredVariable) != "":
-		t.Fatalf("strace is required: %v\n%s", err, out)
+	case os.Getenv(requireVariable) != "":
+		t.Fatalf("strace cannot run, but %s requires it: %v\n%s", requireVariable, err, out)
 	default:
-		t.Skipf("strace, which records what the engine writes, cannot run: %v\n%s", err, out)
+		t.Skipf("strace, which records what the engine writes, cannot run (%s=strace requires it): %v\n%s", requireVariable, err, out)
 	}
 }
 
