@@ -50,6 +50,10 @@
 //     from memory, retrying, and saying so.
 //  8. Private. Files are 0600 in a 0700 directory. Secrets are not written in
 //     plaintext unless that is asked for.
+//  9. Bounded, as far as it goes today. What waits for a healthy disk is limited,
+//     and so are departed records; while the disk fails, the last state of each
+//     changed object waits. Not yet: the objects themselves are all in memory,
+//     decoded, as with client-go.
 //
 // # Packages
 //

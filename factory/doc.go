@@ -16,8 +16,9 @@
 //   - Which collection of the file an informer owns: group, version, resource,
 //     namespace and selectors (store.Identity).
 //   - Whether a type is persisted at all. Secrets are not, unless the user says
-//     so with WithPlaintextSecrets. What runs in memory only although a store
-//     was given, and was not asked for, is logged once.
+//     so with WithPlaintextSecrets. Why something runs in memory only although a
+//     store was given, and nobody asked for that, is logged once, and is in
+//     informer.Status (Durability.Err).
 //   - What all its informers want to know of the API server: which cluster it
 //     is, and the schema of each group-version. It is asked once, not once per
 //     informer.

@@ -112,7 +112,9 @@ func (f *Factory) InformerFor(obj runtime.Object, newFunc internalinterfaces.New
 // build makes the informer for type t, of which obj is an example.
 func (f *Factory) build(t reflect.Type, obj runtime.Object, newFunc internalinterfaces.NewInformerFunc) cache.SharedIndexInformer {
 	if newFunc != nil {
-		f.logMemoryOnly(t, "the caller's function builds it")
+		if f.db != nil && !f.config.memoryOnly[t] {
+			f.config.log().Info("Informer is not persisted: the caller's function builds it", "type", t)
+		}
 		return newFunc(f.client, f.config.resyncOf(t))
 	}
 	r, err := clientsetResources().resourceFor(t)
@@ -142,14 +144,37 @@ func (f *Factory) informerOptions(r apiResource) informer.Options {
 		Clock:            f.config.clock,
 		Logger:           f.config.logger,
 	}
-	if f.persists(r) {
+	f.persist(r, &o)
+	return o
+}
+
+// persist gives the informer the store, unless that is not wanted. One that must not
+// be persisted is given a store, too, which refuses it: that is how its status and
+// the log come to say why. It has no use for what the server says about itself.
+func (f *Factory) persist(r apiResource, o *informer.Options) {
+	switch {
+	case f.db == nil || f.config.memoryOnly[r.object]:
+	case f.selectionErr != nil:
+		o.Store = refusing{f.db, f.selectionErr}
+	case r.object == secretType && !f.config.plaintextSecrets:
+		o.Store = f.db // refused by the informer
+	default:
 		o.Store = f.db
 		o.PlaintextSecrets = f.config.plaintextSecrets
 		o.Cluster = f.server.cluster.get
 		o.Schema = f.server.schemaOf(r.gvr.GroupVersion())
 	}
-	return o
 }
+
+var secretType = reflect.TypeFor[*corev1.Secret]()
+
+// refusing is a store that opens no collection.
+type refusing struct {
+	store.Store
+	reason error
+}
+
+func (s refusing) Collection(store.Identity) (store.Collection, error) { return nil, s.reason }
 
 // identity returns the zero Identity if the selection is not known: an identity
 // with some of the selectors would be another collection's.
@@ -169,33 +194,6 @@ func (f *Factory) identity(r apiResource) store.Identity {
 		id.Namespace = f.config.namespace
 	}
 	return id
-}
-
-var secretType = reflect.TypeFor[*corev1.Secret]()
-
-// persists decides whether the objects of r go into the store, and says so when
-// they do not although nobody asked for that.
-func (f *Factory) persists(r apiResource) bool {
-	switch {
-	case f.db == nil || f.config.memoryOnly[r.object]:
-		return false
-	case f.selectionErr != nil:
-		f.logMemoryOnly(r.object, f.selectionErr.Error())
-		return false
-	case r.object == secretType && !f.config.plaintextSecrets:
-		f.logMemoryOnly(r.object, "Secrets are not written in plaintext unless WithPlaintextSecrets allows it")
-		return false
-	}
-	return true
-}
-
-// logMemoryOnly says once, since an informer is built once, why it does not
-// survive the process.
-func (f *Factory) logMemoryOnly(t reflect.Type, why string) {
-	if f.db == nil || f.config.memoryOnly[t] {
-		return
-	}
-	f.config.log().Info("Informer is not persisted", "type", t, "reason", why)
 }
 
 // ForResource returns the informer and a lister for a built-in resource, or an

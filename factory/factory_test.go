@@ -209,15 +209,16 @@ func TestFactory_CustomResync(t *testing.T) {
 }
 
 func TestFactory_Persistence(t *testing.T) {
-	secrets := func(f *Factory) { f.Core().V1().Secrets().Informer() }
-	pods := func(f *Factory) { f.Core().V1().Pods().Informer() }
+	secrets := func(f *Factory) cache.SharedIndexInformer { return f.Core().V1().Secrets().Informer() }
+	pods := func(f *Factory) cache.SharedIndexInformer { return f.Core().V1().Pods().Informer() }
 	for _, tc := range []struct {
 		name    string
 		db      store.Store
 		opts    []Option
-		request func(*Factory)
+		request func(*Factory) cache.SharedIndexInformer
 		want    bool
-		log     string
+		// reason is what the status and the log say; empty if they are silent.
+		reason string
 	}{
 		{"store", newStore(), nil, pods, true, ""},
 		{"no store", nil, nil, pods, false, ""},
@@ -228,24 +229,53 @@ func TestFactory_Persistence(t *testing.T) {
 		{"secrets, no store", nil, nil, secrets, false, ""},
 		{"plaintext secrets", newStore(), []Option{WithPlaintextSecrets()}, secrets, true, ""},
 		{"plaintext secrets are off", newStore(), []Option{WithPlaintextSecrets(), WithoutPersistence(&corev1.Secret{})}, secrets, false, ""},
-		{"bad selector", newStore(), []Option{WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = "=" })}, pods, false, "label selector"},
 		{"tweaked version", newStore(), []Option{WithTweakListOptions(func(o *metav1.ListOptions) { o.ResourceVersion = "0" })}, pods, false, "beyond selectors"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			logger, log := newLog()
-			f := New(fake.NewClientset(), tc.db, append(tc.opts, WithLogger(logger))...)
+			f := New(fake.NewClientset(pod("a"), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "s"}}),
+				tc.db, append(tc.opts, WithLogger(logger))...)
 			calls := record(f)
+			inf := tc.request(f)
 			tc.request(f)
-			tc.request(f)
-			o := only(t, calls).options
-			if persisted := o.Store != nil; persisted != tc.want || (o.Cluster != nil) != tc.want || (o.Schema != nil) != tc.want {
-				t.Errorf("persisted = %v, want %v; options = %+v", persisted, tc.want, o)
+			if o := only(t, calls).options; (o.Cluster != nil) != tc.want || (o.Schema != nil) != tc.want {
+				t.Errorf("options = %+v; want questions to the server if it is persisted only", o)
 			}
-			wantLines := min(len(tc.log), 1)
-			if n := strings.Count(log.String(), "\n"); n != wantLines || !strings.Contains(log.String(), tc.log) {
-				t.Errorf("log = %q, want %d line with %q", log, wantLines, tc.log)
+			runSynced(t, f)
+			status, _ := informer.StatusOf(inf)
+			err := status.Durability.Err
+			if status.Persistent != tc.want || (err != nil) != (tc.reason != "") || err != nil && !strings.Contains(err.Error(), tc.reason) {
+				t.Errorf("persistent = %v, %v; want %v, an error with %q", status.Persistent, err, tc.want, tc.reason)
+			}
+			if !tc.want {
+				wantNothingStored(t, tc.db)
+			}
+			wantLines := min(len(tc.reason), 1)
+			if n := strings.Count(log.String(), "\n"); n != wantLines || !strings.Contains(log.String(), tc.reason) {
+				t.Errorf("log = %q, want %d line with %q", log, wantLines, tc.reason)
 			}
 		})
+	}
+}
+
+// A client that is not a fake would get an error from the server.
+func TestFactory_Persistence_BadSelector(t *testing.T) {
+	f := New(fake.NewClientset(), newStore(), WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = "!!" }))
+	calls := record(f)
+	f.Core().V1().Pods().Informer()
+	o := only(t, calls).options
+	if _, err := o.Store.Collection(o.Identity); err == nil || !strings.Contains(err.Error(), "label selector") {
+		t.Errorf("opening the collection: %v, want an error about the label selector", err)
+	}
+}
+
+func wantNothingStored(t *testing.T, db store.Store) {
+	t.Helper()
+	if db == nil {
+		return
+	}
+	if infos, err := db.Informers(); err != nil || len(infos) > 0 {
+		t.Errorf("the store has %v, %v; want nothing", infos, err)
 	}
 }
 

@@ -85,7 +85,7 @@ func WithNamespace(namespace string) Option {
 // other values, proving that it has caught up takes longer or ends in a list.
 // With a tweak that sets anything else, such as ResourceVersion or
 // ShardSelector, or a selector that does not parse, no informer is persisted,
-// which is logged; requests are made with what it set.
+// which the log and their status say; requests are made with what it set.
 func WithTweakListOptions(tweak internalinterfaces.TweakListOptionsFunc) Option {
 	return func(c *config) { c.tweak = tweak }
 }
@@ -157,7 +157,8 @@ func WithoutPersistence(objs ...runtime.Object) Option {
 }
 
 // WithPlaintextSecrets persists Secrets like any other type, readable by whoever
-// can read the file. Without it they are kept in memory only, which is logged.
+// can read the file. Without it they are kept in memory only, which the log and
+// the status of the informer say.
 func WithPlaintextSecrets() Option {
 	return func(c *config) { c.plaintextSecrets = true }
 }

@@ -18,7 +18,7 @@ import (
 
 // ErrPlaintextSecrets is in the Status of an informer of Secrets that was given a
 // store and is not persisted; see Options.PlaintextSecrets.
-var ErrPlaintextSecrets = errors.New("secrets are not written in plaintext unless Options.PlaintextSecrets allows it")
+var ErrPlaintextSecrets = errors.New("secrets are not written in plaintext unless Options.PlaintextSecrets, or WithPlaintextSecrets of a factory, allows it")
 
 var (
 	errStarted = errors.New("informer has already started")

@@ -124,7 +124,7 @@ func (i *sharedIndexInformer) attach(ctx context.Context) (indexer.Origin, error
 	}
 	collection, err := i.options.Store.Collection(identity)
 	if err != nil {
-		return indexer.Origin{}, fmt.Errorf("opening the collection of %s: %w", identity, err)
+		return indexer.Origin{}, fmt.Errorf("opening its collection: %w", err)
 	}
 	i.delivery.departed.enabled = true
 	origin, err := i.indexer.Attach(collection, c, i.fingerprint(ctx, c.Fingerprint()))

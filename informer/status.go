@@ -35,8 +35,8 @@ type Status struct {
 	ListReason     string
 	// Err is why the last request to the server failed; nil if it did not.
 	Err error
-	// Persistent says whether changes are being written. If not, although there
-	// is a store, Durability.Err says why.
+	// Persistent says whether changes are being written to a store that outlives
+	// the process. If not, although there is a store, Durability.Err says why.
 	Persistent bool
 	// Durability says how far the disk is behind.
 	Durability store.Durability
@@ -62,7 +62,7 @@ func (i *sharedIndexInformer) status() Status {
 		Objects:     i.indexer.Len(),
 		IndexErrors: i.indexer.IndexErrors(),
 	}
-	s.Durability, s.Persistent = i.indexer.Durability()
+	s.Durability, s.Persistent = i.durability()
 	s.PersistedRV = s.Durability.RV
 	s.Confirmed = i.confirmed.Load()
 	i.lifecycle.Lock()
@@ -82,6 +82,19 @@ func (i *sharedIndexInformer) status() Status {
 	s.Phase, s.ServerRV, s.Err = rs.Phase, rs.ServerRV, rs.Err
 	s.Lists, s.Watches, s.ListReason = rs.Lists, rs.Watches, rs.ListReason
 	return s
+}
+
+// durability is the indexer's, unless the store itself keeps nothing.
+func (i *sharedIndexInformer) durability() (d store.Durability, persistent bool) {
+	d, persistent = i.indexer.Durability()
+	if i.options.Store == nil {
+		return d, false
+	}
+	s := i.options.Store.Status()
+	if !s.Persistent && d.Err == nil {
+		d.Err = s.Err
+	}
+	return d, persistent && s.Persistent
 }
 
 // controller is what GetController returns: as in client-go it does nothing but

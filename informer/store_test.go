@@ -79,6 +79,31 @@ func TestInformer_InvalidIdentity(t *testing.T) {
 	})
 }
 
+// memoryOnly is a store without a file. Its collections do not say so.
+type memoryOnly struct{ store.Store }
+
+func (memoryOnly) Status() store.Status { return store.Status{Err: store.ErrLocked} }
+
+func TestInformer_StoreInMemoryOnly_IsNotPersistent(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.create("a")
+		p := w.prepareIn(memoryOnly{w.memory.Open()})
+		want := func(when string) {
+			t.Helper()
+			if s := p.status(); s.Persistent || !errors.Is(s.Durability.Err, store.ErrLocked) {
+				t.Errorf("%s: persistent %v, %v", when, s.Persistent, s.Durability.Err)
+			}
+		}
+		want("before the start")
+		p.recorder = p.handle()
+		p.run()
+		p.synced()
+		want("running")
+		p.stop()
+		want("stopped")
+	})
+}
+
 // TestInformer_StoreClosedWhileRunning checks that the informer goes on from
 // memory, and that the next start resumes from before.
 func TestInformer_StoreClosedWhileRunning(t *testing.T) {

@@ -103,7 +103,7 @@ func TestCollector_Store_ReportsItsStatus(t *testing.T) {
 # HELP warmcache_store_persistent Whether there is a file (1), or everything is in memory only (0).
 # TYPE warmcache_store_persistent gauge
 warmcache_store_persistent 1
-# HELP warmcache_store_healthy Whether the file can be written (1), or the last commit failed (0).
+# HELP warmcache_store_healthy Whether the last commit to the file succeeded (1) or failed (0); 1 if there is no file.
 # TYPE warmcache_store_healthy gauge
 warmcache_store_healthy 1
 # HELP warmcache_store_pending_bytes Size of the changes that wait in memory for a commit.
@@ -165,6 +165,14 @@ func TestCollector_Store_CommitFailsAndRecovers(t *testing.T) {
 		warmcache_store_healthy 1
 		warmcache_store_commits_total 2
 		warmcache_store_commit_failures_total 1`, names...)
+}
+
+// A store without a file has an error, which says why, and nothing to alert on
+// but that it is not persistent.
+func TestCollector_Store_MemoryOnlyIsHealthy(t *testing.T) {
+	wantSamples(t, NewCollector(&fakeStore{store.Status{Err: store.ErrLocked}}), `
+		warmcache_store_persistent 0
+		warmcache_store_healthy 1`, "warmcache_store_persistent", "warmcache_store_healthy")
 }
 
 // Zero is not a time of the year 1.

@@ -17,7 +17,7 @@ var informerMetrics = []metric[informer.Status]{
 		func(s informer.Status) float64 { return truth(s.Synced) }),
 	ofInformer.gauge("confirmed", "Whether the state is proven to be no older than the server's was when the informer started.",
 		func(s informer.Status) float64 { return truth(s.Confirmed) }),
-	ofInformer.gauge("persistent", "Whether changes are being written to the store.",
+	ofInformer.gauge("persistent", "Whether changes are being written to a file.",
 		func(s informer.Status) float64 { return truth(s.Persistent) }),
 	ofInformer.gauge("objects", "Objects in the cache.",
 		func(s informer.Status) float64 { return float64(s.Objects) }),

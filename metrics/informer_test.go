@@ -68,7 +68,13 @@ type process struct {
 // prepare makes an informer that does not run yet.
 func (w *world) prepare(change ...func(*informer.Options)) *process {
 	w.t.Helper()
-	p := &process{w: w, db: bolttest.Open(w.t, w.path, bolt.Options{}), done: make(chan struct{})}
+	return w.prepareIn(bolttest.Open(w.t, w.path, bolt.Options{}), change...)
+}
+
+// prepareIn is prepare for a file that is open.
+func (w *world) prepareIn(db *bolt.DB, change ...func(*informer.Options)) *process {
+	w.t.Helper()
+	p := &process{w: w, db: db, done: make(chan struct{})}
 	p.collector = NewCollector(p.db)
 	o := informer.Options{Store: p.db, Identity: store.Identity{Version: "v1", Resource: "pods"}, ListBelow: -1}
 	for _, c := range change {
@@ -276,6 +282,26 @@ func TestCollector_Store_CountsQuarantines(t *testing.T) {
 			warmcache_informer_persistent{informer="pods"} 1`,
 			"warmcache_store_quarantines_total", "warmcache_store_healthy", "warmcache_store_pending_bytes",
 			"warmcache_informer_persistent")
+	})
+}
+
+// Another process has the file: neither the store nor the informer claims to write,
+// and the store does not look broken either.
+func TestCollector_MemoryOnly_NothingIsPersistent(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		defer bolttest.Open(w.t, w.path, bolt.Options{}).Close()
+		db := bolttest.Open(w.t, w.path, bolt.Options{OnLocked: bolt.MemoryOnly})
+		p := w.prepareIn(db)
+		p.start()
+		defer p.stop()
+		wantSamples(t, p.collector, `
+			warmcache_store_persistent 0
+			warmcache_store_healthy 1
+			warmcache_informer_persistent{informer="pods"} 0`,
+			"warmcache_store_persistent", "warmcache_store_healthy", "warmcache_informer_persistent")
+		if st, _ := informer.StatusOf(p.informer); !errors.Is(st.Durability.Err, store.ErrLocked) {
+			t.Errorf("Durability.Err = %v, want store.ErrLocked", st.Durability.Err)
+		}
 	})
 }
 

@@ -8,8 +8,8 @@ var ofStore = source[store.Status]{prefix: "warmcache_store_"}
 var storeMetrics = []metric[store.Status]{
 	ofStore.gauge("persistent", "Whether there is a file (1), or everything is in memory only (0).",
 		func(s store.Status) float64 { return truth(s.Persistent) }),
-	ofStore.gauge("healthy", "Whether the file can be written (1), or the last commit failed (0).",
-		func(s store.Status) float64 { return truth(s.Err == nil) }),
+	ofStore.gauge("healthy", "Whether the last commit to the file succeeded (1) or failed (0); 1 if there is no file.",
+		func(s store.Status) float64 { return truth(s.Err == nil || !s.Persistent) }),
 	ofStore.gauge("pending_bytes", "Size of the changes that wait in memory for a commit.",
 		func(s store.Status) float64 { return float64(s.PendingBytes) }),
 	ofStore.counter("commits_total", "Commits that wrote something.",

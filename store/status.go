@@ -6,10 +6,11 @@ import "time"
 // start at zero when the store is opened.
 type Status struct {
 	// Persistent is false if there is no file: everything is in memory only,
-	// because the file was held by another process.
+	// because the file was held by another process. It does not change.
 	Persistent bool
 	// Err is why the file cannot be written at present; nil if it can. What is
-	// applied meanwhile is kept in memory, and writing it is tried again.
+	// applied meanwhile is kept in memory, and writing it is tried again. Without
+	// a file it is why there is none.
 	Err error
 	// Committed is when the last commit that wrote something ended; zero if none
 	// did.

@@ -100,10 +100,23 @@ func (d *demo) startCold(ctx context.Context) error {
 	d.result.ClientGo, d.result.Cold, d.known = clientgo.measured, cold.measured, cold.Known
 	d.progress.step("killed; its file is complete up to resourceVersion %s", cold.PersistedRV)
 	// The lock file, too, as the killed process left it.
-	if err := os.CopyFS(filepath.Dir(d.copied), os.DirFS(filepath.Dir(d.killed))); err != nil {
+	if err := copyPrivate(filepath.Dir(d.copied), filepath.Dir(d.killed)); err != nil {
 		return fmt.Errorf("copying what the killed process left: %w", err)
 	}
 	return nil
+}
+
+// copyPrivate copies a directory of files, which os.CopyFS makes readable for
+// everybody.
+func copyPrivate(to, from string) error {
+	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+		return err
+	}
+	files, err := os.ReadDir(to)
+	for _, f := range files {
+		err = errors.Join(err, os.Chmod(filepath.Join(to, f.Name()), 0o600))
+	}
+	return errors.Join(err, os.Chmod(to, 0o700))
 }
 
 // changeWhileDown makes the changes that the warm starts have to find out about.

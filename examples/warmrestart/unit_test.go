@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -124,6 +125,38 @@ func TestReport_WriteTable(t *testing.T) {
 	} {
 		if !slices.ContainsFunc(rows, func(row []string) bool { return strings.Join(row, " ") == want }) {
 			t.Errorf("no line %q in\n%s", want, out.String())
+		}
+	}
+}
+
+func TestReport_WriteTable_SaysWhyWarmIsSlower(t *testing.T) {
+	for _, warm := range []float64{1, 3} {
+		r := report{ClientGo: measured{Seconds: 2}, Warm: warmMeasured{measured: measured{Seconds: warm}}}
+		var out bytes.Buffer
+		if err := r.writeTable(&out); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := strings.HasSuffix(out.String(), footnoteFew), warm > 2; got != want {
+			t.Errorf("warm %v s, cold 2 s: footnote %v, want %v", warm, got, want)
+		}
+	}
+}
+
+func TestCopyPrivate_NobodyElseCanRead(t *testing.T) {
+	from, to := t.TempDir(), filepath.Join(t.TempDir(), "to")
+	if err := os.WriteFile(filepath.Join(from, "cache.db"), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := copyPrivate(to, from); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]os.FileMode{"": 0o700, "cache.db": 0o600} {
+		info, err := os.Stat(filepath.Join(to, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := info.Mode().Perm(); got != want {
+			t.Errorf("%q: mode %v, want %v", name, got, want)
 		}
 	}
 }
