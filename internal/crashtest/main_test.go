@@ -16,10 +16,11 @@ import (
 const childVariable = "WARMCACHE_CRASHTEST_CHILD"
 
 var children = map[string]func(argument string) error{
-	"informers": runInformers,
-	"hold":      holdFile,
-	"open":      openUnprivileged,
-	"open-once": openOnce,
+	"informers":     runInformers,
+	"hold":          holdFile,
+	"open":          openUnprivileged,
+	"open-once":     openOnce,
+	"die-in-delete": dieInDelete,
 }
 
 var (

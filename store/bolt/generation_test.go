@@ -291,3 +291,71 @@ func TestOpenReadOnly_Quarantine(t *testing.T) {
 		t.Errorf("quarantined: %s", again.Quarantined())
 	}
 }
+
+// TestBegin_OlderMetaPages brings the meta pages of the last commit but one back,
+// which are as valid and have the same totals. Nobody may go on from them.
+func TestBegin_OlderMetaPages(t *testing.T) {
+	for name, use := range map[string]func(c store.Collection) error{
+		"Flush": func(c store.Collection) error {
+			return errors.Join(c.Apply(store.Batch{Ops: []store.Op{storetest.Put("more", "1")}}), c.Flush(t.Context()))
+		},
+		"View": func(c store.Collection) error { return c.View(func(store.Tx) error { return nil }) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			path, db, c := inDirectory(t, bolt.Options{FlushInterval: time.Hour, ScrubInterval: -1})
+			file, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			apply(t, c, storetest.Put("old", "1"))
+			flush(t, c)
+			f, err := os.OpenFile(path, os.O_WRONLY, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = f.WriteAt(file[:2*4096], 0)
+			if err := errors.Join(err, f.Close()); err != nil {
+				t.Fatal(err)
+			}
+			if err := use(c); !errors.Is(err, store.ErrCorrupt) || !strings.Contains(err.Error(), "transaction ") {
+				t.Errorf("got %v, want ErrCorrupt because of the transaction", err)
+			}
+			beginAnew(t, c)
+			flush(t, c)
+			if !strings.HasSuffix(db.Quarantined(), "-damaged") {
+				t.Errorf("moved to %q", db.Quarantined())
+			}
+			wantOnDisk(t, db)
+		})
+	}
+}
+
+// TestOpen_Condemned_DiesAgain leaves a condemned file to the Open after the next,
+// which dies before it has moved it.
+func TestOpen_Condemned_DiesAgain(t *testing.T) {
+	for name, condemn := range map[string]func(path string) error{
+		"damaged": bolt.DieDamaged,
+		"crashed": func(path string) (err error) {
+			for range bolt.MaxStrikes {
+				err = errors.Join(err, bolt.DieWhileOpening(path))
+			}
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path, db, _ := inDirectory(t, bolt.Options{})
+			if err := errors.Join(db.Close(), condemn(path)); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				if err := bolt.DieWhileOpening(path); err != nil {
+					t.Fatal(err)
+				}
+			}
+			again := bolttest.Open(t, path, bolt.Options{})
+			if !strings.HasSuffix(again.Quarantined(), "-damaged") {
+				t.Errorf("moved to %q, want it moved as damaged", again.Quarantined())
+			}
+		})
+	}
+}
