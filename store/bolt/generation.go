@@ -65,6 +65,8 @@ type openFile struct {
 		sync.Mutex
 		dead bool
 	}
+	// abandoned is set when a commit was left behind that still uses the file.
+	abandoned atomic.Bool
 	// died is closed when a panic has left that lock held for ever.
 	died chan struct{}
 }
@@ -89,6 +91,9 @@ func (g *generation) damaged() error {
 func (f *openFile) letGo() error {
 	if f.bolt != nil {
 		f.mapping.end(f.bolt)
+	}
+	if f.abandoned.Load() {
+		return unlock(f.file)
 	}
 	return errors.Join(unlock(f.file), f.file.Close())
 }

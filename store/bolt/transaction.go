@@ -70,7 +70,7 @@ func (f *openFile) view(fn func(*bbolt.Tx) error) error {
 
 // commit commits a transaction. To write the meta page bbolt takes the lock that a
 // reader may have left held: then the commit is abandoned where it is, and ended is
-// false.
+// false. It may go on to use the file.
 func (f *openFile) commit(tx *bbolt.Tx) (ended bool, err error) {
 	done := make(chan error, 1)
 	f.mapping.enter() // it is not over: only the committer, and Close after it, end it
@@ -83,6 +83,7 @@ func (f *openFile) commit(tx *bbolt.Tx) (ended bool, err error) {
 	case err := <-done:
 		return true, err
 	case <-f.died:
+		f.abandoned.Store(true)
 		return false, damaged("a transaction has panicked when it began")
 	}
 }
