@@ -138,7 +138,7 @@ func TestDeparted_StopBetweenAddAndDelete(t *testing.T) {
 			<-p.done
 			w.wantEvents(p.recorder, "initial a")
 			if got := w.departed(); !slices.Equal(got, []string{"a 0"}) {
-				t.Errorf("departed %v", got)
+				t.Fatalf("departed %v", got)
 			}
 		}
 		p := w.start().synced()
