@@ -47,7 +47,7 @@ func (d *damager) freeID(i int, id uint64) {
 		d.t.Fatalf("%d free pages, the test needs 2", p.count)
 	}
 	if i < 0 {
-		i = int(p.count) - 1
+		i = p.count - 1
 	}
 	order.PutUint64(p.data[pageHeader+8*i:], id)
 }
