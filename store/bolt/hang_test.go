@@ -84,7 +84,9 @@ func TestClose_DamageInTheLastView(t *testing.T) {
 			_ = db.Close()
 			close(closed)
 		}()
-		for c.Apply(store.Batch{}) == nil { // until Close has begun
+		closing := false
+		for !closing {
+			closing = c.Apply(store.Batch{}) != nil
 		}
 		if err := os.Truncate(path, 0); err != nil {
 			return err

@@ -230,6 +230,10 @@ func (w *walker) freeIDs(id uint64) ([]byte, error) {
 	if room := (p.overflow+1)*pageSize - from; count > room/8 {
 		return nil, damaged("free list with %d pages in %d bytes", count, room)
 	}
+	// bbolt takes the pages of the list from the list, after it has decided how many.
+	if p.overflow > (pageHeader+8*(count+p.overflow+2))/pageSize {
+		return nil, damaged("free list with %d pages in %d", count, p.overflow+1)
+	}
 	b := make([]byte, count*8)
 	return b, w.read(b, int64(id*pageSize+from))
 }

@@ -31,6 +31,7 @@ var vetDamage = []struct {
 	{"leaf before: kind", func(d *damager) { d.leaves(pods.objects)[changedLeaf-1].data[8] = 0x40 }, "kind 0x40"},
 	{"leaf after: kind", func(d *damager) { d.leaves(pods.objects)[changedLeaf+1].data[8] = flagBranch }, "page"},
 	{"branch: overflow", func(d *damager) { overflow(d.branches(pods.objects)[0], 1) }, "page"},
+	{"free list: overflow", func(d *damager) { overflow(d.page(d.meta.freelist), 1) }, "free list"},
 	{"directory: overflow", func(d *damager) { overflow(d.pages(d.meta.root, flagLeaf)[0], 1) }, "page"},
 	{"free list: beyond the end", func(d *damager) { d.freeID(-1, 1<<40) }, "free list"},
 	{"free list: meta page", func(d *damager) { d.freeID(0, 1) }, "free list"},
