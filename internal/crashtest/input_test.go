@@ -98,7 +98,7 @@ func TestOpen_UnusableFile(t *testing.T) {
 		reason string
 	}{
 		"zero length":          {func([]byte) []byte { return nil }, ""},
-		"one byte":             {func(b []byte) []byte { return b[:1] }, "damaged"},
+		"one byte":             {func(b []byte) []byte { return b[:1] }, "foreign"},
 		"less than a page":     {func(b []byte) []byte { return b[:1000] }, "damaged"},
 		"two pages":            {func(b []byte) []byte { return b[:8192] }, "damaged"},
 		"five pages":           {func(b []byte) []byte { return b[:5*4096] }, "damaged"},
