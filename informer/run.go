@@ -10,6 +10,7 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/watchlist"
 	"k8s.io/klog/v2"
 
 	"github.com/warmcache/warmcache/codec"
@@ -168,6 +169,12 @@ func (i *sharedIndexInformer) fingerprint(ctx context.Context, codecFingerprint 
 func (i *sharedIndexInformer) prepare(ctx context.Context, origin indexer.Origin) {
 	i.lifecycle.Lock()
 	defer i.lifecycle.Unlock()
+	if origin.RV != "" && watchlist.DoesClientNotSupportWatchListSemantics(i.lw) {
+		// A fake client of client-go. Its versions begin anew with each test, and a
+		// watch from one of them gets everything at once, for which its channel is
+		// too small.
+		origin.RV, origin.Reason = "", "a watch of a fake client cannot be resumed"
+	}
 	i.lifecycle.queue = fifo.New(fifo.Options{Known: i.indexer.Known(), Transform: i.lifecycle.transform})
 	i.lifecycle.reflector = reflector.New(reflector.Options{
 		ListerWatcher:   i.lw,

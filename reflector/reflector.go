@@ -183,13 +183,8 @@ func New(o Options) *Reflector {
 		r.handleError = cache.DefaultWatchErrorHandler
 	}
 	r.delay = backoffOrDefault(o.Backoff).DelayWithReset(r.clock, backoffReset)
-	fake := watchlist.DoesClientNotSupportWatchListSemantics(o.ListerWatcher)
-	r.streamLists = features.FeatureGates().Enabled(features.WatchListClient) && !fake
-	if fake && o.Origin.RV != "" {
-		// Its versions begin anew with each test, and a watch from one of them
-		// gets everything at once, for which its channel is too small.
-		o.Origin.RV, o.Origin.Reason = "", "a watch of a fake client cannot be resumed"
-	}
+	r.streamLists = features.FeatureGates().Enabled(features.WatchListClient) &&
+		!watchlist.DoesClientNotSupportWatchListSemantics(o.ListerWatcher)
 	// It never runs. Watch error handlers use it to tell informers apart.
 	r.stock = cache.NewReflectorWithOptions(o.ListerWatcher, o.Expected, &cache.FakeCustomStore{},
 		cache.ReflectorOptions{Name: o.Name, TypeDescription: o.TypeDescription})
