@@ -31,12 +31,12 @@ vet: ## Run go vet on all modules
 	@set -e; for dir in $(MODULES) e2e; do echo "go vet  # in $$dir"; (cd $$dir && go vet ./...); done
 
 unit: ## Run all tests but those in e2e
-	@set -e; for dir in $(MODULES); do echo "go test  # in $$dir"; (cd $$dir && go test ./...); done
+	@set -e; for dir in $(MODULES); do echo "go test  # in $$dir"; (cd $$dir && go test -timeout 20m ./...); done
 
 # Long randomised tests respect -short: they have had their full run in unit.
 race: ## Run the tests again with the race detector (needs a C compiler)
 ifeq ($(shell go env CGO_ENABLED),1)
-	@set -e; for dir in $(MODULES); do echo "go test -race -short  # in $$dir"; (cd $$dir && go test -race -short ./...); done
+	@set -e; for dir in $(MODULES); do echo "go test -race -short  # in $$dir"; (cd $$dir && go test -timeout 20m -race -short ./...); done
 else
 	@echo "go test -race: left out, it needs cgo and a C compiler"
 endif
