@@ -407,10 +407,7 @@ func (db *DB) releaseFile() error {
 
 func (db *DB) closeGeneration(g *generation) error {
 	f := g.opened.Load()
-	if f == nil {
-		return nil
-	}
-	if f.released {
+	if f == nil || f.released {
 		return nil
 	}
 	// Views that are running end first, or damage shows in one of them: then it has
@@ -422,6 +419,5 @@ func (db *DB) closeGeneration(g *generation) error {
 	if g.damaged() != nil {
 		return f.letGo()
 	}
-	_, err := protect(f.bolt.Close)
-	return err
+	return f.close()
 }

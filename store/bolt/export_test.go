@@ -56,6 +56,19 @@ func SetFormat(path string, version int) error {
 
 // DieWhileOpening leaves what a process leaves that dies in Open.
 func DieWhileOpening(path string) error {
+	return beginOnly(path, func(l *lockFile) error { return l.file.Close() })
+}
+
+// FailToRead leaves what an Open leaves that the disk does not let read the file.
+func FailToRead(path string) error {
+	return beginOnly(path, func(l *lockFile) error {
+		l.unreadable()
+		return l.release()
+	})
+}
+
+// beginOnly begins to open a file, and ends as end does.
+func beginOnly(path string, end func(*lockFile) error) error {
 	o, err := Options{}.withDefaults()
 	if err != nil {
 		return err
@@ -70,31 +83,11 @@ func DieWhileOpening(path string) error {
 	}
 	inode, err := inodeOf(file)
 	lock.begin(inode)
-	return errors.Join(err, file.Close(), lock.file.Close())
+	return errors.Join(err, file.Close(), end(lock))
 }
 
 // Closed says whether Close has begun.
 func (db *DB) Closed() bool { return db.closed.Load() }
-
-// FailToRead leaves what an Open leaves that the disk does not let read the file.
-func FailToRead(path string) error {
-	o, err := Options{}.withDefaults()
-	if err != nil {
-		return err
-	}
-	lock, err := acquireLock(path, &o)
-	if err != nil {
-		return err
-	}
-	file, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	inode, err := inodeOf(file)
-	lock.begin(inode)
-	lock.unreadable()
-	return errors.Join(err, file.Close(), lock.release())
-}
 
 // FailToReadWhileOpen opens and closes a file of which something cannot be read
 // later.

@@ -132,13 +132,13 @@ func (db *DB) openBolt(f *openFile) error {
 		return errors.Join(err, f.letGo())
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("%s: %w", db.path, err), f.abandon())
+		return errors.Join(fmt.Errorf("%s: %w", db.path, err), f.close())
 	}
 	return nil
 }
 
-// abandon closes a file that was opened and cannot be used.
-func (f *openFile) abandon() error {
+// close closes a file that nobody reads any more.
+func (f *openFile) close() error {
 	panicked, err := protect(f.bolt.Close)
 	if panicked {
 		err = f.letGo()

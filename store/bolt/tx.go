@@ -29,7 +29,7 @@ type tx struct {
 	generation *generation
 	// inEngine is true while a panic would be bbolt's.
 	inEngine bool
-	// buckets remembers the buckets of the file that were used.
+	// objectBucket is the bucket of the objects in the file, once it was used.
 	objectBucket *bbolt.Bucket
 }
 

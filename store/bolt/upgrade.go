@@ -24,7 +24,7 @@ func (db *DB) upgrade(f *openFile) error {
 	case panicked:
 		return errors.Join(err, f.letGo())
 	case err != nil:
-		return errors.Join(err, f.abandon())
+		return errors.Join(err, f.close())
 	}
 	return nil
 }
