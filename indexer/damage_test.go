@@ -148,6 +148,18 @@ func TestIndexer_Attach_DamagedHeader(t *testing.T) {
 	p.wantUsable(file)
 }
 
+// The indexer writes no object without a header: one that is missing was lost.
+func TestIndexer_Attach_ObjectsWithoutHeader(t *testing.T) {
+	file := storetest.NewMemory()
+	start(t, file, startOptions{}).list("1", pod("a", "1", "x"))
+	damage := damagedTx{header: func() (store.Header, error) { return store.Header{}, store.ErrNotFound }}
+	p := attach(t, file, damage.wrap())
+	if !errors.Is(p.attachErr, store.ErrCorrupt) || p.origin.RV != "" {
+		t.Errorf("Attach: %+v, %v", p.origin, p.attachErr)
+	}
+	p.wantEmptied()
+}
+
 // A store that is closed, or cannot be read for another reason than damage, is
 // no reason to drop what is in it.
 func TestIndexer_UnreadableCollectionIsLeftAlone(t *testing.T) {

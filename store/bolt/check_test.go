@@ -342,3 +342,30 @@ func BenchmarkCheck(b *testing.B) {
 		b.SetBytes((report.Pages - report.FreePages) * 4096)
 	}
 }
+
+// TestDB_Check_InUse tells collections that are open from those that are not.
+func TestDB_Check_InUse(t *testing.T) {
+	db := open(t, bolt.Options{})
+	for _, id := range []store.Identity{storetest.Pods(), storetest.Deployments()} {
+		c, err := db.Collection(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		apply(t, c, storetest.Put("a", "1"))
+		flush(t, c)
+		if id == storetest.Deployments() {
+			if err := c.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	report, err := db.Check(t.Context(), bolt.CheckOptions{})
+	if err != nil || len(report.Collections) != 2 {
+		t.Fatalf("%+v, %v", report, err)
+	}
+	for _, info := range report.Collections {
+		if want := info.Identity == storetest.Pods(); info.InUse != want {
+			t.Errorf("%s: in use %v, want %v", info.Identity, info.InUse, want)
+		}
+	}
+}
