@@ -71,32 +71,40 @@ func (x *Indexer) registerLocked(indexers cache.Indexers) cache.Indexers {
 	return guarded
 }
 
-// GetIndexers implements cache.Indexer. The functions are those that were added;
-// the map is the caller's.
-func (x *Indexer) GetIndexers() cache.Indexers {
-	x.write.Lock()
-	defer x.write.Unlock()
+// showIndexersLocked is to be called once the indices can be asked.
+func (x *Indexer) showIndexersLocked() {
 	indexers := make(cache.Indexers, len(x.write.indices))
 	for name, index := range x.write.indices {
 		indexers[name] = index.fn
 	}
-	return indexers
+	x.indexers.Store(&indexers)
+}
+
+// GetIndexers implements cache.Indexer. The functions are those that were added;
+// the map is the caller's. Like every read it waits for no disk.
+func (x *Indexer) GetIndexers() cache.Indexers {
+	return maps.Clone(*x.indexers.Load())
 }
 
 // AddIndexers implements cache.Indexer. Objects already present are indexed, in
-// memory and in the file. It fails, changing nothing, if a name is taken. It may
-// be called while Load is running, which then indexes what it loads.
+// memory and in the file. It fails, changing nothing, if a name is taken or has no
+// function. It may be called while Load is running, which then indexes what it
+// loads.
 func (x *Indexer) AddIndexers(newIndexers cache.Indexers) error {
 	x.write.Lock()
 	defer x.write.Unlock()
-	for name := range newIndexers {
-		if x.write.indices[name] != nil {
+	for name, fn := range newIndexers {
+		switch {
+		case x.write.indices[name] != nil:
 			return fmt.Errorf("indexer conflict: there is an index %q already", name)
+		case fn == nil:
+			return fmt.Errorf("index %q has no function", name)
 		}
 	}
 	if err := x.objects.AddIndexers(x.registerLocked(newIndexers)); err != nil {
 		return err
 	}
+	x.showIndexersLocked()
 	if x.write.loaded && len(newIndexers) > 0 {
 		x.rebuildLocked(slices.Sorted(maps.Keys(newIndexers)))
 	}
