@@ -252,9 +252,10 @@ func TestIndexer_MutationCache(t *testing.T) {
 	}{{ours, &got}, {theirs, &want}} {
 		mutations := cache.NewIntegerResourceVersionMutationCache(*quiet(), side.indexer, side.indexer, time.Hour, true)
 		look := func() {
-			item, exists, err := mutations.GetByKey("ns/a")
+			// In this order: to get what is not in the indexer forgets it.
 			items, byIndexErr := mutations.ByIndex("app", "x")
 			_, unknown := mutations.ByIndex("unknown", "x")
+			item, exists, err := mutations.GetByKey("ns/a")
 			*side.seen = append(*side.seen, fmt.Sprint(versionOf(item), exists, err, keys(items), byIndexErr, unknown))
 		}
 		for _, step := range []func(){

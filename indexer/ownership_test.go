@@ -141,6 +141,31 @@ func TestIndexer_Transaction_UnknownType(t *testing.T) {
 	}
 }
 
+// No server makes such objects, and the queue refuses them. As in client-go the
+// indexer takes them from whoever adds them; the file, which cannot hold an empty
+// key, is then left as it is.
+func TestIndexer_Add_ObjectWithoutName(t *testing.T) {
+	file := storetest.NewMemory()
+	p := start(t, file, startOptions{})
+	p.list("1", pod("a", "1", "x"))
+	theirs := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{"app": byApp})
+	if err := theirs.Add(pod("a", "1", "x")); err != nil {
+		t.Fatal(err)
+	}
+	nameless := &corev1.Pod{}
+	if err := errors.Join(p.Add(nameless), theirs.Add(nameless)); err != nil {
+		t.Fatal(err)
+	}
+	got, want := slices.Sorted(slices.Values(p.ListKeys())), slices.Sorted(slices.Values(theirs.ListKeys()))
+	if !slices.Equal(got, want) {
+		t.Errorf("keys %q, client-go has %q", got, want)
+	}
+	if _, persistent := p.Durability(); persistent {
+		t.Error("still written, without the object")
+	}
+	start(t, file, startOptions{}).wantObjects(pod("a", "1", "x"))
+}
+
 func TestIndexer_KeyErrorsUnwrap(t *testing.T) {
 	x := New(Options{})
 	_, _, err := x.Get("text")

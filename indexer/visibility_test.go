@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	clientfeatures "k8s.io/client-go/features"
+	clientfeaturestesting "k8s.io/client-go/features/testing"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/warmcache/warmcache/store/storetest"
@@ -59,6 +61,17 @@ func TestIndexer_LastStoreSyncResourceVersion_IsNeverAheadOfTheObjects(t *testin
 		if got := p.LastStoreSyncResourceVersion(); got != "2" {
 			t.Errorf("%s: version %q afterwards", name, got)
 		}
+	}
+}
+
+// client-go's indexer has no version when lists are not applied as a whole.
+func TestIndexer_LastStoreSyncResourceVersion_NeedsNoFeatureGate(t *testing.T) {
+	clientfeaturestesting.SetFeatureDuringTest(t, clientfeatures.AtomicFIFO, false)
+	ours, theirs := New(Options{}), cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+	ours.Bookmark("2")
+	theirs.Bookmark("2")
+	if got, want := ours.LastStoreSyncResourceVersion(), theirs.LastStoreSyncResourceVersion(); got != "2" || want != "" {
+		t.Errorf("version %q, client-go has %q", got, want)
 	}
 }
 
