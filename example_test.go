@@ -26,7 +26,10 @@ func Example() {
 		}
 		defer db.Close()
 
-		f := factory.New(client, db) // an informers.SharedInformerFactory
+		f, err := factory.New(client, db) // an informers.SharedInformerFactory
+		if err != nil {
+			return err
+		}
 		defer f.Shutdown()
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel() // then Shutdown, then Close

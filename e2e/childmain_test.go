@@ -136,7 +136,10 @@ func (p *process) run(ctx context.Context, in io.Reader) (err error) {
 	if err != nil {
 		return err
 	}
-	f := factory.New(client, db, p.options()...)
+	f, err := factory.New(client, db, p.options()...)
+	if err != nil {
+		return err
+	}
 	synced, err := p.addHandlers(f)
 	if err != nil {
 		return err

@@ -4,7 +4,8 @@
 //
 //	db, err := bolt.Open(path, bolt.Options{})
 //	...
-//	f := factory.New(clientset, db)
+//	f, err := factory.New(clientset, db)
+//	...
 //	pods := f.Core().V1().Pods()
 //	f.StartWithContext(ctx)
 //

@@ -1,8 +1,29 @@
 package factory
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+	"reflect"
+)
 
-// ErrUnknownResource means that the clientset does not say how to list a type:
-// it has no accessor for it, or more than one. Use a factory for dynamic clients,
-// or give InformerFor a function that builds the informer.
-var ErrUnknownResource = errors.New("clientset has no unique accessor")
+var (
+	// ErrInvalidOptions is wrapped by the errors of constructors. They name the
+	// option.
+	ErrInvalidOptions = errors.New("invalid factory options")
+
+	// ErrUnknownResource means that the clientset does not say how to list a type:
+	// it has no accessor for it, or more than one. Use a factory for dynamic
+	// clients, or give InformerFor a function that builds the informer.
+	ErrUnknownResource = errors.New("clientset has no unique accessor")
+)
+
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("%w: %w", ErrInvalidOptions, fmt.Errorf(format, args...))
+}
+
+// isNil also finds a nil pointer in an interface, which is what a variable of a
+// pointer type that was never set becomes.
+func isNil(x any) bool {
+	v := reflect.ValueOf(x)
+	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
+}

@@ -18,7 +18,11 @@ func ExampleNew() {
 	client := fake.NewClientset(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "shop"}})
 	var db store.Store // nil keeps everything in memory
 
-	f := factory.New(client, db, factory.WithNamespace("web"), factory.WithResync(10*time.Hour))
+	f, err := factory.New(client, db, factory.WithNamespace("web"), factory.WithResync(10*time.Hour))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
 	defer f.Shutdown()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

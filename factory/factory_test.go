@@ -32,7 +32,7 @@ func TestFactory_InformerFor_PassesEveryOption(t *testing.T) {
 	db, clock := newStore(), clocktesting.NewFakeClock(time.Time{})
 	logger, _ := newLog()
 	versions := map[string]string{"byNode": "1"}
-	f := New(fake.NewClientset(), db,
+	f := must(New(fake.NewClientset(), db,
 		WithNamespace("web"),
 		WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector, o.FieldSelector = "b=2,a=1", "spec.nodeName=n" }),
 		WithResync(time.Minute),
@@ -44,7 +44,7 @@ func TestFactory_InformerFor_PassesEveryOption(t *testing.T) {
 		WithIndexVersions(map[string]string{"byOwner": "2"}),
 		WithClock(clock),
 		WithLogger(logger),
-	)
+	))
 	defer f.Shutdown()
 	calls := record(f)
 	f.Core().V1().Pods().Informer()
@@ -80,7 +80,7 @@ func TestFactory_InformerFor_PassesEveryOption(t *testing.T) {
 }
 
 func TestFactory_Defaults(t *testing.T) {
-	f := New(fake.NewClientset(), newStore())
+	f := must(New(fake.NewClientset(), newStore()))
 	calls := record(f)
 	f.Core().V1().Pods().Informer()
 	o := only(t, calls).options
@@ -91,7 +91,7 @@ func TestFactory_Defaults(t *testing.T) {
 }
 
 func TestFactory_Identity_ClusterScopedHasNoNamespace(t *testing.T) {
-	f := New(fake.NewClientset(), newStore(), WithNamespace("web"))
+	f := must(New(fake.NewClientset(), newStore(), WithNamespace("web")))
 	calls := record(f)
 	f.Core().V1().Nodes().Informer()
 	if id := only(t, calls).options.Identity; id.Namespace != "" || id.Resource != "nodes" {
@@ -100,7 +100,7 @@ func TestFactory_Identity_ClusterScopedHasNoNamespace(t *testing.T) {
 }
 
 func TestFactory_InformerFor_OnePerType(t *testing.T) {
-	f := New(fake.NewClientset(), newStore())
+	f := must(New(fake.NewClientset(), newStore()))
 	calls := record(f)
 	pods := f.InformerFor(&corev1.Pod{}, nil)
 	byResource, err := f.ForResource(corev1.SchemeGroupVersion.WithResource("pods"))
@@ -123,7 +123,7 @@ func TestFactory_InformerFor_OnePerType(t *testing.T) {
 func TestFactory_InformerFor_HonoursNewFunc(t *testing.T) {
 	client := fake.NewClientset()
 	logger, log := newLog()
-	f := New(client, newStore(), WithResync(time.Minute), WithLogger(logger))
+	f := must(New(client, newStore(), WithResync(time.Minute), WithLogger(logger)))
 	calls := record(f)
 	var own cache.SharedIndexInformer
 	newFunc := func(c kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
@@ -152,9 +152,9 @@ func TestFactory_InformerFor_NewFuncIsNoNewsWithoutPersistence(t *testing.T) {
 		return coreinformers.NewPodInformer(c, "web", resync, cache.Indexers{})
 	}
 	for name, f := range map[string]func(Option) *Factory{
-		"no store": func(log Option) *Factory { return New(fake.NewClientset(), nil, log) },
+		"no store": func(log Option) *Factory { return must(New(fake.NewClientset(), nil, log)) },
 		"type is off": func(log Option) *Factory {
-			return New(fake.NewClientset(), newStore(), log, WithoutPersistence(&corev1.Pod{}))
+			return must(New(fake.NewClientset(), newStore(), log, WithoutPersistence(&corev1.Pod{})))
 		},
 	} {
 		logger, log := newLog()
@@ -166,7 +166,7 @@ func TestFactory_InformerFor_NewFuncIsNoNewsWithoutPersistence(t *testing.T) {
 }
 
 func TestFactory_InformerFor_ForeignType(t *testing.T) {
-	f := New(fake.NewClientset(), newStore())
+	f := must(New(fake.NewClientset(), newStore()))
 	calls := record(f)
 	inf := f.InformerFor(&unregistered{}, nil)
 	got := only(t, calls)
@@ -185,8 +185,8 @@ func TestFactory_InformerFor_ForeignType(t *testing.T) {
 }
 
 func TestGenerated_InformerFor_FallsBackToNewFunc(t *testing.T) {
-	f := New(fake.NewClientset(), nil)
-	own := informer.New(nil, &unregistered{}, informer.Options{})
+	f := must(New(fake.NewClientset(), nil))
+	own := must(informer.New(&cache.ListWatch{}, &unregistered{}, informer.Options{}))
 	newFunc := func(kubernetes.Interface, time.Duration) cache.SharedIndexInformer { return own }
 	if got := (generated{f}).InformerFor(&unregistered{}, newFunc); got != own {
 		t.Error("a type that the clientset does not list is not built by the generated function")
@@ -194,9 +194,9 @@ func TestGenerated_InformerFor_FallsBackToNewFunc(t *testing.T) {
 }
 
 func TestFactory_CustomResync(t *testing.T) {
-	f := New(fake.NewClientset(), nil, WithResync(time.Hour),
+	f := must(New(fake.NewClientset(), nil, WithResync(time.Hour),
 		WithCustomResyncConfig(map[metav1.Object]time.Duration{&corev1.Pod{}: time.Minute}),
-		WithCustomResyncConfig(map[metav1.Object]time.Duration{&corev1.Node{}: 0}))
+		WithCustomResyncConfig(map[metav1.Object]time.Duration{&corev1.Node{}: 0})))
 	calls := record(f)
 	f.Core().V1().Pods().Informer()
 	f.Core().V1().Nodes().Informer()
@@ -233,8 +233,8 @@ func TestFactory_Persistence(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			logger, log := newLog()
-			f := New(fake.NewClientset(pod("a"), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "s"}}),
-				tc.db, append(tc.opts, WithLogger(logger))...)
+			f := must(New(fake.NewClientset(pod("a"), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "s"}}),
+				tc.db, append(tc.opts, WithLogger(logger))...))
 			calls := record(f)
 			inf := tc.request(f)
 			tc.request(f)
@@ -258,16 +258,43 @@ func TestFactory_Persistence(t *testing.T) {
 	}
 }
 
-// A client that is not a fake would get an error from the server.
-func TestFactory_Persistence_BadSelector(t *testing.T) {
-	f := New(fake.NewClientset(), newStore(), WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = "!!" }))
-	calls := record(f)
-	f.Core().V1().Pods().Informer()
-	o := only(t, calls).options
-	if _, err := o.Store.Collection(o.Identity); err == nil || !strings.Contains(err.Error(), "label selector") {
-		t.Errorf("opening the collection: %v, want an error about the label selector", err)
+// TestConstructors_InvalidOptions checks that what cannot be meant is an error that
+// names the option.
+func TestConstructors_InvalidOptions(t *testing.T) {
+	var noStore *storetestStore
+	for name, test := range map[string]struct {
+		client kubernetes.Interface
+		db     store.Store
+		option Option
+		want   string
+	}{
+		"nil client":         {nil, nil, WithNamespace(""), "clientset is nil"},
+		"nil pointer client": {(*kubernetes.Clientset)(nil), nil, WithNamespace(""), "clientset is nil"},
+		"nil pointer store":  {fake.NewClientset(), noStore, WithNamespace(""), "store is a nil *factory.storetestStore"},
+		"namespace":          {fake.NewClientset(), nil, WithNamespace("a/b"), `WithNamespace: "a/b"`},
+		"label selector": {fake.NewClientset(), nil, WithTweakListOptions(func(o *metav1.ListOptions) {
+			o.LabelSelector = "!!"
+		}), `WithTweakListOptions: label selector "!!"`},
+		"field selector": {fake.NewClientset(), nil, WithTweakListOptions(func(o *metav1.ListOptions) {
+			o.FieldSelector = "a"
+		}), `WithTweakListOptions: field selector "a"`},
+		"resync":            {fake.NewClientset(), nil, WithResync(-1), "WithResync: -1ns"},
+		"custom resync":     {fake.NewClientset(), nil, WithCustomResyncConfig(map[metav1.Object]time.Duration{&corev1.Pod{}: -1}), "WithCustomResyncConfig: type *v1.Pod"},
+		"custom resync nil": {fake.NewClientset(), nil, WithCustomResyncConfig(map[metav1.Object]time.Duration{nil: 1}), "WithCustomResyncConfig"},
+		"transform":         {fake.NewClientset(), nil, WithTransform(nil, "1"), `WithTransform: version "1" without`},
+		"persistence":       {fake.NewClientset(), nil, WithoutPersistence(nil), "WithoutPersistence"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, err := New(test.client, test.db, test.option)
+			if f != nil || !errors.Is(err, ErrInvalidOptions) || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, %v; want ErrInvalidOptions with %q", f, err, test.want)
+			}
+		})
 	}
 }
+
+// storetestStore is a store that is only good for a nil pointer.
+type storetestStore struct{ store.Store }
 
 func wantNothingStored(t *testing.T, db store.Store) {
 	t.Helper()
@@ -280,9 +307,9 @@ func wantNothingStored(t *testing.T, db store.Store) {
 }
 
 func TestFactory_Identity_EmptyWhenUnknown(t *testing.T) {
-	f := New(fake.NewClientset(), newStore(), WithTweakListOptions(func(o *metav1.ListOptions) {
+	f := must(New(fake.NewClientset(), newStore(), WithTweakListOptions(func(o *metav1.ListOptions) {
 		o.LabelSelector, o.ResourceVersion = "a=b", "0"
-	}))
+	})))
 	calls := record(f)
 	f.Core().V1().Pods().Informer()
 	if id := only(t, calls).options.Identity; id != (store.Identity{}) {
@@ -291,7 +318,7 @@ func TestFactory_Identity_EmptyWhenUnknown(t *testing.T) {
 }
 
 func TestFactory_ForResource_Unknown(t *testing.T) {
-	got, err := New(fake.NewClientset(), nil).ForResource(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "foos"})
+	got, err := must(New(fake.NewClientset(), nil)).ForResource(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "foos"})
 	if got != nil || !errors.Is(err, ErrUnknownResource) {
 		t.Errorf("ForResource = %v, %v; want ErrUnknownResource", got, err)
 	}
@@ -303,7 +330,7 @@ func TestFactory_Transform(t *testing.T) {
 		obj.(*corev1.Pod).Labels = map[string]string{"transformed": "yes"}
 		return obj, nil
 	}
-	f := New(client, nil, WithTransform(transform, ""))
+	f := must(New(client, nil, WithTransform(transform, "")))
 	lister := f.Core().V1().Pods().Lister()
 	runSynced(t, f)
 	got, err := lister.Pods("web").Get("a")
@@ -319,7 +346,7 @@ func (stubborn) SetTransform(cache.TransformFunc) error { return errors.New("alr
 
 func TestFactory_Transform_RefusalIsLogged(t *testing.T) {
 	logger, log := newLog()
-	f := New(fake.NewClientset(), nil, WithLogger(logger), WithTransform(func(obj any) (any, error) { return obj, nil }, "1"))
+	f := must(New(fake.NewClientset(), nil, WithLogger(logger), WithTransform(func(obj any) (any, error) { return obj, nil }, "1")))
 	f.InformerFor(&corev1.Pod{}, func(kubernetes.Interface, time.Duration) cache.SharedIndexInformer { return stubborn{} })
 	if !strings.Contains(log.String(), "already running") {
 		t.Errorf("log = %q", log)
@@ -330,7 +357,7 @@ func TestFactory_ListsAndIndexes(t *testing.T) {
 	client := fake.NewClientset(pod("a"), pod("b"),
 		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: "c"}},
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
-	f := New(client, nil, WithNamespace("web"))
+	f := must(New(client, nil, WithNamespace("web")))
 	pods := f.Core().V1().Pods()
 	typed := pods.TypedInformer()
 	generic, err := f.ForResource(corev1.SchemeGroupVersion.WithResource("nodes"))
@@ -352,15 +379,6 @@ func TestFactory_ListsAndIndexes(t *testing.T) {
 	_, err = lister.Get("m")
 	if err == nil || !strings.Contains(err.Error(), `nodes "m" not found`) {
 		t.Errorf("generic lister: %v; want an error that names the resource", err)
-	}
-}
-
-func TestFactory_NilClient_ReportsThroughWatchErrorHandler(t *testing.T) {
-	f := New(nil, nil)
-	calls := record(f)
-	f.Core().V1().Pods().Informer()
-	if _, err := only(t, calls).lw.List(metav1.ListOptions{}); !errors.Is(err, errNoClient) {
-		t.Errorf("list: %v, want errNoClient", err)
 	}
 }
 

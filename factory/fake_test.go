@@ -28,7 +28,7 @@ func TestFactory_FakeClientset_ListsEachTime(t *testing.T) {
 		}
 		db := bolttest.Open(t, path, bolt.Options{})
 		ctx, cancel := context.WithCancel(t.Context())
-		f := New(fake.NewClientset(objects...), db, WithListBelow(-1))
+		f := must(New(fake.NewClientset(objects...), db, WithListBelow(-1)))
 		inf := f.Core().V1().Pods().Informer()
 		f.StartWithContext(ctx)
 		if err := f.WaitForCacheSyncWithContext(ctx).AsError(); err != nil {

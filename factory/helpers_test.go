@@ -15,6 +15,14 @@ import (
 	"github.com/warmcache/warmcache/store/storetest"
 )
 
+// must returns x, for errors that a test does not expect.
+func must[T any](x T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return x
+}
+
 // newStore returns an empty store.
 func newStore() store.Store { return storetest.NewMemory().Open() }
 
@@ -29,7 +37,7 @@ type built struct {
 func record(f *Factory) *[]built {
 	var calls []built
 	build := f.newInformer
-	f.newInformer = func(lw cache.ListerWatcher, example runtime.Object, o informer.Options) cache.SharedIndexInformer {
+	f.newInformer = func(lw cache.ListerWatcher, example runtime.Object, o informer.Options) (cache.SharedIndexInformer, error) {
 		calls = append(calls, built{lw, example, o})
 		return build(lw, example, o)
 	}

@@ -2,7 +2,6 @@ package factory
 
 import (
 	"context"
-	"maps"
 	"reflect"
 
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -18,30 +17,8 @@ func (f *Factory) Start(stopCh <-chan struct{}) {
 // are not running yet. They run until ctx ends. It does not block, and does
 // nothing after Shutdown was called.
 func (f *Factory) StartWithContext(ctx context.Context) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.mu.shuttingDown {
-		return
-	}
-	fresh := f.notStartedLocked()
-	if len(fresh) == 0 {
-		return
-	}
 	// The server may have been upgraded since an earlier start.
-	f.server.schemas.forget()
-	for t, inf := range fresh {
-		f.mu.started[t] = inf
-		f.running.Go(func() { inf.RunWithContext(ctx) })
-	}
-}
-
-func (f *Factory) notStartedLocked() map[reflect.Type]cache.SharedIndexInformer {
-	fresh := maps.Clone(f.mu.informers)
-	maps.DeleteFunc(fresh, func(t reflect.Type, _ cache.SharedIndexInformer) bool {
-		_, started := f.mu.started[t]
-		return started
-	})
-	return fresh
+	f.pool.start(ctx, f.server.schemas.forget)
 }
 
 // Shutdown keeps the factory from starting anything more and waits until all
@@ -49,11 +26,7 @@ func (f *Factory) notStartedLocked() map[reflect.Type]cache.SharedIndexInformer 
 // their start does. It may be called more than once and concurrently; every call
 // waits. The informer name, if there is one, is free again afterwards.
 func (f *Factory) Shutdown() {
-	f.mu.Lock()
-	f.mu.shuttingDown = true
-	f.mu.Unlock()
-
-	f.running.Wait()
+	f.pool.shutdown()
 	f.config.informerName.Release()
 }
 
@@ -67,27 +40,6 @@ func (f *Factory) WaitForCacheSync(stopCh <-chan struct{}) map[reflect.Type]bool
 // by now are synced, or ctx ends. What synced means after a warm restart is for
 // the start policy to say.
 func (f *Factory) WaitForCacheSyncWithContext(ctx context.Context) cache.SyncResult {
-	started := f.startedInformers()
-	checkers := make([]cache.DoneChecker, 0, len(started))
-	for _, inf := range started {
-		checkers = append(checkers, inf.HasSyncedChecker())
-	}
-	cache.WaitFor(ctx, "", checkers...) // An empty name means no logging.
-
-	result := cache.SyncResult{Synced: make(map[reflect.Type]bool, len(started))}
-	for t, inf := range started {
-		synced := inf.HasSynced()
-		result.Synced[t] = synced
-		if !synced {
-			result.Err = context.Cause(ctx)
-		}
-	}
-	return result
-}
-
-// startedInformers returns a copy, because waiting must not hold the lock.
-func (f *Factory) startedInformers() map[reflect.Type]cache.SharedIndexInformer {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return maps.Clone(f.mu.started)
+	synced, err := f.pool.waitForCacheSync(ctx)
+	return cache.SyncResult{Synced: synced, Err: err}
 }

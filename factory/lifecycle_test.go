@@ -61,10 +61,11 @@ func (c *counting) RunWithContext(ctx context.Context) {
 func countRuns(f *Factory) map[reflect.Type]*counting {
 	counts := map[reflect.Type]*counting{}
 	build := f.newInformer
-	f.newInformer = func(lw cache.ListerWatcher, example runtime.Object, o informer.Options) cache.SharedIndexInformer {
-		c := &counting{SharedIndexInformer: build(lw, example, o)}
+	f.newInformer = func(lw cache.ListerWatcher, example runtime.Object, o informer.Options) (cache.SharedIndexInformer, error) {
+		inf, err := build(lw, example, o)
+		c := &counting{SharedIndexInformer: inf}
 		counts[reflect.TypeOf(example)] = c
-		return c
+		return c, err
 	}
 	return counts
 }
@@ -72,7 +73,7 @@ func countRuns(f *Factory) map[reflect.Type]*counting {
 func TestFactory_Start_OnlyNewInformers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		f := New(fake.NewClientset(), nil)
+		f := must(New(fake.NewClientset(), nil))
 		counts := countRuns(f)
 		f.Core().V1().Pods().Informer()
 		f.StartWithContext(ctx)
@@ -96,7 +97,7 @@ func TestFactory_Start_OnlyNewInformers(t *testing.T) {
 }
 
 func TestFactory_Start_AfterShutdown(t *testing.T) {
-	f := New(fake.NewClientset(), nil)
+	f := must(New(fake.NewClientset(), nil))
 	counts := countRuns(f)
 	f.Core().V1().Pods().Informer()
 	f.Shutdown()
@@ -113,7 +114,7 @@ func TestFactory_Start_AfterShutdown(t *testing.T) {
 func TestFactory_Shutdown_Waits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		f := New(fake.NewClientset(), nil)
+		f := must(New(fake.NewClientset(), nil))
 		inf := f.Core().V1().Pods().Informer()
 		f.StartWithContext(ctx)
 		var ended [2]bool
@@ -141,7 +142,7 @@ func TestFactory_Shutdown_ReleasesInformerName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	New(fake.NewClientset(), nil, WithInformerName(name)).Shutdown()
+	must(New(fake.NewClientset(), nil, WithInformerName(name))).Shutdown()
 	if _, err := cache.NewInformerName("released"); err != nil {
 		t.Errorf("name is still taken: %v", err)
 	}
@@ -151,7 +152,7 @@ func TestFactory_Shutdown_ReleasesInformerName(t *testing.T) {
 func TestFactory_WaitForCacheSync_ReportsWhy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		f := New(unreachable(), nil)
+		f := must(New(unreachable(), nil))
 		f.Core().V1().Pods().Informer()
 		f.StartWithContext(ctx)
 		given, stop := context.WithCancelCause(t.Context())
@@ -168,7 +169,7 @@ func TestFactory_WaitForCacheSync_ReportsWhy(t *testing.T) {
 
 func TestFactory_ConcurrentUse(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	f := New(fake.NewClientset(pod("a")), nil)
+	f := must(New(fake.NewClientset(pod("a")), nil))
 	counts := countRuns(f)
 	var wg sync.WaitGroup
 	for range 8 {

@@ -3,7 +3,6 @@ package factory
 import (
 	"context"
 	"errors"
-	"fmt"
 	"reflect"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,8 +14,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 )
-
-var errNoClient = errors.New("factory has no client: give New a clientset")
 
 // caller lists and watches one resource as generated code would. It goes through
 // the clientset's accessors for each request, so that a clientset that changes
@@ -38,10 +35,7 @@ func (c caller) listerWatcher() cache.ListerWatcher {
 }
 
 func (c caller) list(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-	client, err := c.client()
-	if err != nil {
-		return nil, err
-	}
+	client := c.client()
 	c.apply(&opts)
 	out := client.MethodByName("List").Call([]reflect.Value{reflect.ValueOf(ctx), reflect.ValueOf(opts)})
 	if err, failed := out[1].Interface().(error); failed {
@@ -53,10 +47,7 @@ func (c caller) list(ctx context.Context, opts metav1.ListOptions) (runtime.Obje
 }
 
 func (c caller) watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-	client, err := c.client()
-	if err != nil {
-		return nil, err
-	}
+	client := c.client()
 	c.apply(&opts)
 	return client.Interface().(watcher).Watch(ctx, opts)
 }
@@ -68,29 +59,13 @@ func (c caller) apply(opts *metav1.ListOptions) {
 }
 
 // client calls the two accessors that lead to the client of the resource.
-func (c caller) client() (reflect.Value, error) {
-	if c.clientset == nil {
-		return reflect.Value{}, errNoClient
-	}
+func (c caller) client() reflect.Value {
 	var args []reflect.Value
 	if c.resource.namespaced {
 		args = []reflect.Value{reflect.ValueOf(c.namespace)}
 	}
 	group := reflect.ValueOf(c.clientset).MethodByName(c.resource.group).Call(nil)[0]
-	return group.MethodByName(c.resource.accessor).Call(args)[0], nil
-}
-
-// failingListerWatcher is for an informer that cannot list: each attempt fails
-// with err, which reaches the watch error handler and the log like a server's.
-func failingListerWatcher(err error) cache.ListerWatcher {
-	return &cache.ListWatch{
-		ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
-			return nil, err
-		},
-		WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) {
-			return nil, err
-		},
-	}
+	return group.MethodByName(c.resource.accessor).Call(args)[0]
 }
 
 // selection is what a tweak of the list options selects, as it goes into an
@@ -101,7 +76,8 @@ type selection struct {
 
 // selectionOf applies tweak to empty options and returns what it selects, in
 // canonical form. It returns an error if that is not all the tweak does to the
-// result of a request, or does not parse: such a collection has no identity.
+// result of a request: such a collection has no identity. The error wraps
+// ErrInvalidOptions if a server would refuse the selection, too.
 func selectionOf(tweak internalinterfaces.TweakListOptionsFunc) (selection, error) {
 	var opts metav1.ListOptions
 	if tweak != nil {
@@ -109,11 +85,11 @@ func selectionOf(tweak internalinterfaces.TweakListOptionsFunc) (selection, erro
 	}
 	byLabel, err := labels.Parse(opts.LabelSelector)
 	if err != nil {
-		return selection{}, fmt.Errorf("parse label selector %q: %w", opts.LabelSelector, err)
+		return selection{}, invalid("WithTweakListOptions: label selector %q: %w", opts.LabelSelector, err)
 	}
 	byField, err := fields.ParseSelector(opts.FieldSelector)
 	if err != nil {
-		return selection{}, fmt.Errorf("parse field selector %q: %w", opts.FieldSelector, err)
+		return selection{}, invalid("WithTweakListOptions: field selector %q: %w", opts.FieldSelector, err)
 	}
 	opts.LabelSelector, opts.FieldSelector = "", ""
 	// These say how the objects travel, not which.

@@ -74,16 +74,6 @@ func TestCaller_ErrorHidesTheEmptyList(t *testing.T) {
 	}
 }
 
-func TestCaller_NilClientset(t *testing.T) {
-	c := podCaller(t, nil)
-	if _, err := c.list(t.Context(), metav1.ListOptions{}); !errors.Is(err, errNoClient) {
-		t.Errorf("list: %v", err)
-	}
-	if _, err := c.watch(t.Context(), metav1.ListOptions{}); !errors.Is(err, errNoClient) {
-		t.Errorf("watch: %v", err)
-	}
-}
-
 // rotating is a clientset that is exchanged while informers run, for example
 // when its credentials are.
 type rotating struct {

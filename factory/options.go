@@ -7,12 +7,15 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/informers/internalinterfaces"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/warmcache/warmcache/informer"
+	"github.com/warmcache/warmcache/store"
 )
 
 // Option changes one setting of a factory. A later option overrides an earlier
@@ -31,10 +34,12 @@ type config struct {
 	start            informer.StartPolicy
 	listBelow        int64
 	indexVersions    map[string]string
-	memoryOnly       map[reflect.Type]bool
-	plaintextSecrets bool
-	clock            clock.WithTicker
-	logger           *klog.Logger
+	// memoryOnly and memoryOnlyResources are types that are not persisted.
+	memoryOnly          map[reflect.Type]bool
+	memoryOnlyResources map[schema.GroupVersionResource]bool
+	plaintextSecrets    bool
+	clock               clock.WithTicker
+	logger              *klog.Logger
 }
 
 func newConfig(opts []Option) config {
@@ -42,6 +47,8 @@ func newConfig(opts []Option) config {
 		customResync:  map[reflect.Type]time.Duration{},
 		indexVersions: map[string]string{},
 		memoryOnly:    map[reflect.Type]bool{},
+
+		memoryOnlyResources: map[schema.GroupVersionResource]bool{},
 	}
 	for _, opt := range opts {
 		opt(&c)
@@ -55,6 +62,34 @@ func (c *config) resyncOf(t reflect.Type) time.Duration {
 		return period
 	}
 	return c.resync
+}
+
+// inMemory says whether the user wants t to be kept in memory only.
+func (c *config) inMemory(t target) bool {
+	return c.memoryOnly[reflect.TypeOf(t.example)] || c.memoryOnlyResources[t.gvr]
+}
+
+// validate reports the first option that cannot be meant, as an error that wraps
+// ErrInvalidOptions.
+func (c *config) validate(db store.Store) error {
+	switch problems := validation.IsDNS1123Label(c.namespace); {
+	case db != nil && isNil(db):
+		return invalid("the store is a nil %T; give nil itself to work in memory", db)
+	case c.namespace != "" && len(problems) > 0:
+		return invalid("WithNamespace: %q: %s", c.namespace, problems[0])
+	case c.resync < 0:
+		return invalid("WithResync: %s is negative", c.resync)
+	case c.transform == nil && c.transformVersion != "":
+		return invalid("WithTransform: version %q without a transform", c.transformVersion)
+	case c.memoryOnly[nil]:
+		return invalid("WithoutPersistence: an object is nil")
+	}
+	for t, period := range c.customResync {
+		if t == nil || period < 0 {
+			return invalid("WithCustomResyncConfig: type %v, period %s", t, period)
+		}
+	}
+	return nil
 }
 
 // log returns the logger for what the factory itself has to say.
@@ -83,9 +118,9 @@ func WithNamespace(namespace string) Option {
 // It may also set Limit, TimeoutSeconds and AllowWatchBookmarks. They do not
 // change what is selected, but a resumed watch wants to choose them itself: with
 // other values, proving that it has caught up takes longer or ends in a list.
-// With a tweak that sets anything else, such as ResourceVersion or
-// ShardSelector, or a selector that does not parse, no informer is persisted,
-// which the log and their status say; requests are made with what it set.
+// With a tweak that sets anything else, such as ResourceVersion or ShardSelector,
+// no informer is persisted, which the log and their status say; requests are made
+// with what it set. A selector that does not parse is an error of the constructor.
 func WithTweakListOptions(tweak internalinterfaces.TweakListOptionsFunc) Option {
 	return func(c *config) { c.tweak = tweak }
 }
@@ -152,6 +187,16 @@ func WithoutPersistence(objs ...runtime.Object) Option {
 	return func(c *config) {
 		for _, obj := range objs {
 			c.memoryOnly[reflect.TypeOf(obj)] = true
+		}
+	}
+}
+
+// WithoutPersistenceOf is WithoutPersistence for resources, by which factories of
+// dynamic and metadata clients name what they hold.
+func WithoutPersistenceOf(resources ...schema.GroupVersionResource) Option {
+	return func(c *config) {
+		for _, gvr := range resources {
+			c.memoryOnlyResources[gvr] = true
 		}
 	}
 }

@@ -52,9 +52,9 @@ func generatedInformers(t *testing.T, f informers.SharedInformerFactory, visit f
 }
 
 func TestFactory_EveryGeneratedAccessorResolves(t *testing.T) {
-	f := New(fake.NewClientset(), newStore(), WithPlaintextSecrets())
+	f := must(New(fake.NewClientset(), newStore(), WithPlaintextSecrets()))
 	built := map[reflect.Type]informer.Options{}
-	f.newInformer = func(lw cache.ListerWatcher, example runtime.Object, o informer.Options) cache.SharedIndexInformer {
+	f.newInformer = func(lw cache.ListerWatcher, example runtime.Object, o informer.Options) (cache.SharedIndexInformer, error) {
 		built[reflect.TypeOf(example)] = o
 		return informer.New(lw, example, o)
 	}
@@ -86,12 +86,12 @@ func TestResourceTable_AgreesWithGeneratedForResource(t *testing.T) {
 	client := fake.NewClientset()
 	stock := informers.NewSharedInformerFactory(client, 0)
 	planted := map[reflect.Type]cache.Indexer{}
-	ours := New(client, nil)
-	ours.newInformer = func(lw cache.ListerWatcher, example runtime.Object, o informer.Options) cache.SharedIndexInformer {
-		inf := informer.New(lw, example, o)
+	ours := must(New(client, nil))
+	ours.newInformer = func(lw cache.ListerWatcher, example runtime.Object, o informer.Options) (cache.SharedIndexInformer, error) {
+		inf, err := informer.New(lw, example, o)
 		planted[reflect.TypeOf(example)] = inf.GetIndexer()
 		stock.InformerFor(example, func(kubernetes.Interface, time.Duration) cache.SharedIndexInformer { return inf })
-		return inf
+		return inf, err
 	}
 	generatedInformers(t, ours, func(accessor reflect.Value) { accessor.MethodByName("Informer").Call(nil) })
 

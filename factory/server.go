@@ -7,6 +7,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/openapi"
 )
@@ -18,7 +19,6 @@ import (
 // permission, a fake). That is a result like any other. An error means that the
 // server could not be asked; the next informer asks again.
 type server struct {
-	clientset kubernetes.Interface
 	// cluster is the UID of the namespace kube-system, the customary identity
 	// of a cluster: it lives as long as the cluster's data.
 	cluster *answer[string]
@@ -27,25 +27,37 @@ type server struct {
 	schemas *answer[map[string]string]
 }
 
-func newServer(clientset kubernetes.Interface) *server {
-	s := &server{clientset: clientset}
-	s.cluster = newAnswer(s.askCluster)
-	s.schemas = newAnswer(s.askSchemas)
-	return s
+// newServer asks with what a client offers: namespace gets one, and openAPI
+// returns a client for the schemas, or nil if there is none.
+func newServer(
+	namespace func(ctx context.Context, name string, o metav1.GetOptions) (metav1.Object, error),
+	openAPI func(context.Context) openapi.ClientWithContext,
+) *server {
+	return &server{
+		cluster: newAnswer(func(ctx context.Context) (string, error) { return clusterOf(ctx, namespace) }),
+		schemas: newAnswer(func(ctx context.Context) (map[string]string, error) { return schemasOf(ctx, openAPI(ctx)) }),
+	}
 }
 
-func (s *server) askCluster(ctx context.Context) (string, error) {
-	if s.clientset == nil {
-		return "", errNoClient
-	}
-	ns, err := s.clientset.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+// serverOf asks with a clientset.
+func serverOf(clientset kubernetes.Interface) *server {
+	return newServer(
+		func(ctx context.Context, name string, o metav1.GetOptions) (metav1.Object, error) {
+			return clientset.CoreV1().Namespaces().Get(ctx, name, o)
+		},
+		func(ctx context.Context) openapi.ClientWithContext { return openAPIOf(ctx, clientset.Discovery()) },
+	)
+}
+
+func clusterOf(ctx context.Context, namespace func(context.Context, string, metav1.GetOptions) (metav1.Object, error)) (string, error) {
+	ns, err := namespace(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
 	switch {
 	case withheld(err):
 		return "", nil
 	case err != nil:
 		return "", err
 	}
-	return string(ns.UID), nil
+	return string(ns.GetUID()), nil
 }
 
 // schemaOf returns a function for the fingerprint of one group-version's schema.
@@ -59,8 +71,7 @@ func (s *server) schemaOf(gv schema.GroupVersion) func(context.Context) (string,
 	}
 }
 
-func (s *server) askSchemas(ctx context.Context) (map[string]string, error) {
-	client := s.openAPI(ctx)
+func schemasOf(ctx context.Context, client openapi.ClientWithContext) (map[string]string, error) {
 	if client == nil {
 		return nil, nil
 	}
@@ -78,15 +89,15 @@ func (s *server) askSchemas(ctx context.Context) (map[string]string, error) {
 	return urls, nil
 }
 
-// openAPI returns nil for a clientset that has no openapi client. client-go's
-// fakes say so by a panic, which is of no more interest than a nil.
-func (s *server) openAPI(ctx context.Context) (client openapi.ClientWithContext) {
+// openAPIOf returns nil if there is no openapi client. client-go's fakes say so by
+// a panic, which is of no more interest than a nil.
+func openAPIOf(ctx context.Context, d discovery.DiscoveryInterfaces) (client openapi.ClientWithContext) {
 	defer func() {
 		if recover() != nil {
 			client = nil
 		}
 	}()
-	return s.clientset.Discovery().OpenAPIV3WithContext(ctx)
+	return d.OpenAPIV3WithContext(ctx)
 }
 
 // withheld tells an API server's refusal, which will not change while this

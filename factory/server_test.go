@@ -81,7 +81,7 @@ func clusterAndSchema(t *testing.T, f *Factory) (cluster, schema [2]func(context
 
 func TestFactory_Cluster_AskedOnce(t *testing.T) {
 	client, server := serve(t)
-	cluster, _ := clusterAndSchema(t, New(client, newStore()))
+	cluster, _ := clusterAndSchema(t, must(New(client, newStore())))
 
 	server.set(status(http.StatusInternalServerError, metav1.StatusReasonInternalError))
 	if id, err := cluster[0](t.Context()); err == nil {
@@ -106,7 +106,7 @@ func TestFactory_Cluster_UnknownWhenWithheld(t *testing.T) {
 	} {
 		client, server := serve(t)
 		server.set(status(code, reason))
-		cluster, _ := clusterAndSchema(t, New(client, newStore()))
+		cluster, _ := clusterAndSchema(t, must(New(client, newStore())))
 		for _, ask := range cluster {
 			if id, err := ask(t.Context()); id != "" || err != nil {
 				t.Errorf("%d: cluster = %q, %v; want unknown", code, id, err)
@@ -121,7 +121,7 @@ func TestFactory_Cluster_UnknownWhenWithheld(t *testing.T) {
 func TestFactory_Cluster_Unauthorized(t *testing.T) {
 	client, server := serve(t)
 	server.set(status(http.StatusUnauthorized, metav1.StatusReasonUnauthorized))
-	cluster, _ := clusterAndSchema(t, New(client, newStore()))
+	cluster, _ := clusterAndSchema(t, must(New(client, newStore())))
 	if id, err := cluster[0](t.Context()); err == nil {
 		t.Errorf("cluster = %q, want an error: credentials may be renewed", id)
 	}
@@ -135,7 +135,7 @@ const openAPIIndex = `{"paths":{
 
 func TestFactory_Schema_AskedOncePerStart(t *testing.T) {
 	client, server := serve(t)
-	f := New(client, newStore())
+	f := must(New(client, newStore()))
 	_, hash := clusterAndSchema(t, f)
 
 	server.set(status(http.StatusInternalServerError, metav1.StatusReasonInternalError))
@@ -166,7 +166,7 @@ func TestFactory_Schema_AskedOncePerStart(t *testing.T) {
 func TestServer_SchemaOf_Unknown(t *testing.T) {
 	client, server := serve(t)
 	server.set(body("/openapi/v3", openAPIIndex))
-	s := newServer(client)
+	s := serverOf(client)
 	for _, gv := range []schema.GroupVersion{
 		{Group: "example.com", Version: "v1"}, // not in the index
 		{Group: "batch", Version: "v1"},       // no hash
@@ -181,13 +181,13 @@ func TestServer_SchemaOf_Unknown(t *testing.T) {
 func TestServer_SchemaOf_WithheldIsUnknown(t *testing.T) {
 	client, server := serve(t)
 	server.set(status(http.StatusForbidden, metav1.StatusReasonForbidden))
-	if got, err := newServer(client).schemaOf(corev1.SchemeGroupVersion)(t.Context()); got != "" || err != nil {
+	if got, err := serverOf(client).schemaOf(corev1.SchemeGroupVersion)(t.Context()); got != "" || err != nil {
 		t.Errorf("schema = %q, %v; want unknown", got, err)
 	}
 }
 
 func TestServer_FakeClientset(t *testing.T) {
-	s := newServer(fake.NewClientset())
+	s := serverOf(fake.NewClientset())
 	if got, err := s.schemaOf(corev1.SchemeGroupVersion)(t.Context()); got != "" || err != nil {
 		t.Errorf("schema = %q, %v; want unknown", got, err)
 	}
@@ -195,17 +195,7 @@ func TestServer_FakeClientset(t *testing.T) {
 		t.Errorf("cluster = %q, %v; want unknown", got, err)
 	}
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "u-1"}}
-	if got, err := newServer(fake.NewClientset(ns)).cluster.get(t.Context()); got != "u-1" || err != nil {
+	if got, err := serverOf(fake.NewClientset(ns)).cluster.get(t.Context()); got != "u-1" || err != nil {
 		t.Errorf("cluster = %q, %v; want u-1", got, err)
-	}
-}
-
-func TestServer_NilClientset(t *testing.T) {
-	s := newServer(nil)
-	if _, err := s.cluster.get(t.Context()); err == nil {
-		t.Error("cluster of no client is known")
-	}
-	if got, err := s.schemaOf(corev1.SchemeGroupVersion)(t.Context()); got != "" || err != nil {
-		t.Errorf("schema = %q, %v; want unknown", got, err)
 	}
 }

@@ -96,7 +96,7 @@ func quiet() *klog.Logger {
 // if any, is dead.
 func attach(t testing.TB, file *storetest.Memory, o startOptions) *process {
 	t.Helper()
-	collection, err := file.Open().Collection(storetest.Pods())
+	collection, err := file.Open().Collection(storetest.Pods(), "test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -332,7 +332,7 @@ func (r *recorder) wrap(c store.Collection) store.Collection {
 func (r *recorder) replay(t testing.TB, n int) *storetest.Memory {
 	t.Helper()
 	file := storetest.NewMemory()
-	c, err := file.Open().Collection(storetest.Pods())
+	c, err := file.Open().Collection(storetest.Pods(), "test")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -88,7 +88,7 @@ func TestIndexer_Detach_KeepsServing(t *testing.T) {
 func TestIndexer_Detach_ReleasesTheIdentity(t *testing.T) {
 	s := storetest.NewMemory().Open()
 	for range 2 {
-		c, err := s.Collection(storetest.Pods())
+		c, err := s.Collection(storetest.Pods(), "test")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -21,8 +21,8 @@ type flushedStore struct {
 	unflushed atomic.Int64
 }
 
-func (s *flushedStore) Collection(id store.Identity) (store.Collection, error) {
-	c, err := s.Store.Collection(id)
+func (s *flushedStore) Collection(id store.Identity, owner string) (store.Collection, error) {
+	c, err := s.Store.Collection(id, owner)
 	return &flushedCollection{c, s}, err
 }
 

@@ -24,6 +24,14 @@ import (
 	"github.com/warmcache/warmcache/store/storetest"
 )
 
+// must returns x, for errors that a test does not expect.
+func must[T any](x T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return x
+}
+
 var (
 	configMaps = corev1.SchemeGroupVersion.WithResource("configmaps")
 	identity   = store.Identity{Version: "v1", Resource: "configmaps"}
@@ -74,13 +82,13 @@ type maker func(lw cache.ListerWatcher, o informer.Options) cache.SharedIndexInf
 
 // persistent is the informer with a store.
 func persistent(lw cache.ListerWatcher, o informer.Options) cache.SharedIndexInformer {
-	return informer.New(lw, &corev1.ConfigMap{}, o)
+	return must(informer.New(lw, &corev1.ConfigMap{}, o))
 }
 
 // inMemory is the informer without a store.
 func inMemory(lw cache.ListerWatcher, o informer.Options) cache.SharedIndexInformer {
 	o.Store = nil
-	return informer.New(lw, &corev1.ConfigMap{}, o)
+	return must(informer.New(lw, &corev1.ConfigMap{}, o))
 }
 
 // stock is client-go's informer.
@@ -312,7 +320,7 @@ func (w *world) contents() storetest.Contents {
 	w.t.Helper()
 	id := identity
 	id.Form = store.FormTyped
-	c, err := w.memory.Open().Collection(id)
+	c, err := w.memory.Open().Collection(id, "test")
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -1,7 +1,6 @@
 package informer
 
 import (
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -14,20 +13,14 @@ import (
 	"github.com/warmcache/warmcache/fifo"
 	"github.com/warmcache/warmcache/indexer"
 	"github.com/warmcache/warmcache/reflector"
-)
-
-// ErrPlaintextSecrets is in the Status of an informer of Secrets that was given a
-// store and is not persisted; see Options.PlaintextSecrets.
-var ErrPlaintextSecrets = errors.New("secrets are not written in plaintext unless Options.PlaintextSecrets, or WithPlaintextSecrets of a factory, allows it")
-
-var (
-	errStarted = errors.New("informer has already started")
-	errStopped = errors.New("informer has already stopped")
+	"github.com/warmcache/warmcache/store"
 )
 
 // sharedIndexInformer implements cache.SharedIndexInformer.
 type sharedIndexInformer struct {
-	options   Options
+	options Options
+	// owner says for whom the collection is open.
+	owner     string
 	lw        cache.ListerWatcher
 	example   runtime.Object
 	clock     clock.WithTicker
@@ -72,20 +65,27 @@ type sharedIndexInformer struct {
 		departed departedTracker
 	}
 
+	// identity is the place in the store; zero until it is known.
+	identity atomic.Pointer[store.Identity]
 	// confirmed is set once the state is proven to be current.
 	confirmed atomic.Bool
 }
 
 // New returns an informer that lists and watches with lw. The example, an object
-// of the expected type, must not be nil if the informer is to be persistent.
+// of the expected type, must not be nil if the informer is to be persistent. The
+// error wraps ErrInvalidOptions and names what cannot be meant.
 //
-// The informer opens its collection when it is run. If that fails, because the
-// identity is in use or invalid or the file is damaged, it works in memory, logs
-// why, and says so in its Status.
-func New(lw cache.ListerWatcher, example runtime.Object, o Options) cache.SharedIndexInformer {
+// The informer opens its collection when it is run. If that fails, because another
+// informer has its identity, the store is closed, or the file is damaged, it works
+// in memory, logs why, and says so in its Status.
+func New(lw cache.ListerWatcher, example runtime.Object, o Options) (cache.SharedIndexInformer, error) {
+	if err := validate(lw, example, o); err != nil {
+		return nil, err
+	}
 	o.setDefaults()
 	i := &sharedIndexInformer{
 		options:   o,
+		owner:     ownerOf(o),
 		lw:        lw,
 		example:   example,
 		clock:     o.Clock,
@@ -99,7 +99,8 @@ func New(lw cache.ListerWatcher, example runtime.Object, o Options) cache.Shared
 	i.lifecycle.resyncCheckPeriod = o.ResyncPeriod
 	i.delivery.departed.retention = o.DepartedRetention
 	i.delivery.departed.wake = make(chan struct{}, 1)
-	return i
+	i.identity.Store(&o.Identity)
+	return i, nil
 }
 
 // GetStore implements cache.SharedInformer.

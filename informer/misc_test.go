@@ -74,7 +74,7 @@ func (w *world) pretend(rv string, ops ...store.Op) {
 	w.t.Helper()
 	header := *w.contents().Header
 	header.RV = rv
-	c, err := w.memory.Open().Collection(withForm(identity))
+	c, err := w.memory.Open().Collection(withForm(identity), "test")
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -186,7 +186,7 @@ func TestInformer_Forms(t *testing.T) {
 						}, m.Resource(configMaps).Watch)
 				}
 				w.make = func(_ cache.ListerWatcher, o informer.Options) cache.SharedIndexInformer {
-					return informer.New(lw, example, o)
+					return must(informer.New(lw, example, o))
 				}
 				w.create("a", "deleted")
 				w.start().synced().kill()
@@ -204,23 +204,6 @@ func TestInformer_Forms(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestInformer_WithoutExample checks that an informer that does not know its type
-// says that it cannot be persistent.
-func TestInformer_WithoutExample(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		w.make = func(lw cache.ListerWatcher, o informer.Options) cache.SharedIndexInformer {
-			return informer.New(lw, nil, o)
-		}
-		w.create("a")
-		p := w.start().synced()
-		p.converged()
-		if s := p.status(); s.Persistent || s.Durability.Err == nil {
-			t.Errorf("status %+v", s)
-		}
-		p.stop()
-	})
 }
 
 // TestInformer_Logs checks what an operator needs to find: why an informer does
@@ -252,8 +235,8 @@ func TestInformer_Logs(t *testing.T) {
 // unflushable is a store whose disk is full.
 type unflushable struct{ store.Store }
 
-func (s unflushable) Collection(id store.Identity) (store.Collection, error) {
-	c, err := s.Store.Collection(id)
+func (s unflushable) Collection(id store.Identity, owner string) (store.Collection, error) {
+	c, err := s.Store.Collection(id, owner)
 	return unflushableCollection{c}, err
 }
 

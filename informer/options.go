@@ -34,8 +34,13 @@ type Options struct {
 	// Store keeps the objects; nil works in memory only.
 	Store store.Store
 	// Identity is the informer's place in the store. An empty Form is taken from
-	// the example object. Required with Store.
+	// the example object. Required with Store, unless Identify is set.
 	Identity store.Identity
+	// Identify returns the Identity of an informer for which it is not known
+	// before it runs. It is called once, when it does, and must return soon.
+	// After an error, which the log and the Status say, the informer works in
+	// memory.
+	Identify func(context.Context) (store.Identity, error)
 
 	// PlaintextSecrets allows Secrets to be written, in plaintext, to a file
 	// that only its owner can read. Without it an informer of Secrets, in any

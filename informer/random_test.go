@@ -458,8 +458,8 @@ type mortalStore struct {
 	life *life
 }
 
-func (s *mortalStore) Collection(id store.Identity) (store.Collection, error) {
-	c, err := s.Store.Collection(id)
+func (s *mortalStore) Collection(id store.Identity, owner string) (store.Collection, error) {
+	c, err := s.Store.Collection(id, owner)
 	if err != nil {
 		return nil, err
 	}

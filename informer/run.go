@@ -2,11 +2,8 @@ package informer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
@@ -108,22 +105,19 @@ func (i *sharedIndexInformer) open(ctx context.Context) indexer.Origin {
 }
 
 func (i *sharedIndexInformer) attach(ctx context.Context) (indexer.Origin, error) {
-	if i.example == nil {
-		return indexer.Origin{}, errors.New("an informer without an example object cannot be persistent")
-	}
 	c, err := codec.New(i.example)
 	if err != nil {
 		return indexer.Origin{}, err
 	}
-	identity := i.options.Identity
-	if identity.Form == "" {
-		identity.Form = i.form()
+	identity, err := i.identify(ctx)
+	if err != nil {
+		return indexer.Origin{}, err
 	}
 	secret := identity.Group == "" && identity.Resource == "secrets" && identity.Form != store.FormMetadata
 	if secret && !i.options.PlaintextSecrets {
 		return indexer.Origin{}, ErrPlaintextSecrets
 	}
-	collection, err := i.options.Store.Collection(identity)
+	collection, err := i.options.Store.Collection(identity, i.owner)
 	if err != nil {
 		return indexer.Origin{}, fmt.Errorf("opening its collection: %w", err)
 	}
@@ -139,14 +133,18 @@ func (i *sharedIndexInformer) attach(ctx context.Context) (indexer.Origin, error
 	return origin, nil
 }
 
-func (i *sharedIndexInformer) form() store.Form {
-	switch i.example.(type) {
-	case *unstructured.Unstructured:
-		return store.FormUnstructured
-	case *metav1.PartialObjectMetadata:
-		return store.FormMetadata
+// identify returns the place in the store, and finds it out first if need be.
+func (i *sharedIndexInformer) identify(ctx context.Context) (store.Identity, error) {
+	id := i.options.Identity
+	if i.options.Identify != nil {
+		var err error
+		if id, err = i.options.Identify(ctx); err != nil {
+			return store.Identity{}, err
+		}
 	}
-	return store.FormTyped
+	id = identityOf(id, i.example)
+	i.identity.Store(&id)
+	return id, nil
 }
 
 // fingerprint identifies what made the stored records.
@@ -204,8 +202,8 @@ func (q queue) NewReplacement() reflector.Replacement { return q.Queue.NewReplac
 // name is what logs call the informer.
 func (i *sharedIndexInformer) name() string {
 	name := fmt.Sprintf("%T", i.example)
-	if i.options.Identity.Resource != "" {
-		name = i.options.Identity.String()
+	if id := i.identity.Load(); id.Resource != "" {
+		name = id.String()
 	}
 	if owner := i.options.Identifier.Name(); owner != "" {
 		name = owner + " " + name

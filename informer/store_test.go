@@ -29,8 +29,8 @@ type countingStore struct {
 	afterOps int64
 }
 
-func (s *countingStore) Collection(id store.Identity) (store.Collection, error) {
-	c, err := s.Store.Collection(id)
+func (s *countingStore) Collection(id store.Identity, owner string) (store.Collection, error) {
+	c, err := s.Store.Collection(id, owner)
 	return &countingCollection{c, s}, err
 }
 
@@ -58,24 +58,14 @@ func TestInformer_IdentityInUse(t *testing.T) {
 		second.synced()
 		if s := second.status(); s.Persistent || !errors.Is(s.Durability.Err, store.ErrInUse) {
 			t.Errorf("status of the second %+v", s)
+		} else if strings.Count(s.Durability.Err.Error(), "informer_test.persistent (harness_test.go:") != 2 {
+			t.Errorf("the error does not name both: %v", s.Durability.Err)
 		}
 		w.create("b")
 		synctest.Wait()
 		second.converged()
 		second.stop()
 		first.stop()
-	})
-}
-
-func TestInformer_InvalidIdentity(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		w.create("a")
-		p := w.start(func(o *informer.Options) { o.Identity.Resource = "" }).synced()
-		if s := p.status(); s.Persistent || !errors.Is(s.Durability.Err, store.ErrInvalidIdentity) {
-			t.Errorf("status %+v", s)
-		}
-		p.converged()
-		p.stop()
 	})
 }
 
@@ -200,7 +190,7 @@ func TestInformer_DamagedStore(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.create("a", "b")
 		w.start().synced().kill()
-		c, err := w.memory.Open().Collection(withForm(identity))
+		c, err := w.memory.Open().Collection(withForm(identity), "test")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -266,8 +256,8 @@ type scannedStore struct {
 	before func()
 }
 
-func (s *scannedStore) Collection(id store.Identity) (store.Collection, error) {
-	c, err := s.Store.Collection(id)
+func (s *scannedStore) Collection(id store.Identity, owner string) (store.Collection, error) {
+	c, err := s.Store.Collection(id, owner)
 	return &scannedCollection{c, s.before}, err
 }
 
@@ -298,7 +288,7 @@ func TestInformer_ListsWithoutVersion(t *testing.T) {
 		w.start().synced().kill() // a version is stored
 		unversioned := func(o *informer.Options) {}
 		w.make = func(lw cache.ListerWatcher, o informer.Options) cache.SharedIndexInformer {
-			return informer.New(noVersions(lw), &corev1.ConfigMap{}, o)
+			return must(informer.New(noVersions(lw), &corev1.ConfigMap{}, o))
 		}
 		p := w.start(unversioned).synced()
 		w.create("b")
@@ -565,8 +555,8 @@ func TestInformer_StaleAge(t *testing.T) {
 // garblingStore damages the records of departed objects as they are read.
 type garblingStore struct{ store.Store }
 
-func (s *garblingStore) Collection(id store.Identity) (store.Collection, error) {
-	c, err := s.Store.Collection(id)
+func (s *garblingStore) Collection(id store.Identity, owner string) (store.Collection, error) {
+	c, err := s.Store.Collection(id, owner)
 	return &garblingCollection{c}, err
 }
 

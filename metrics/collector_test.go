@@ -22,6 +22,14 @@ import (
 	"github.com/warmcache/warmcache/store"
 )
 
+// must returns x, for errors that a test does not expect.
+func must[T any](x T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return x
+}
+
 // fakeStore reports what a test sets.
 type fakeStore struct{ status store.Status }
 
@@ -29,7 +37,7 @@ func (s *fakeStore) Status() store.Status { return s.status }
 
 // idle returns an informer that is never run.
 func idle() cache.SharedIndexInformer {
-	return informer.New(&cache.ListWatch{}, &corev1.Pod{}, informer.Options{})
+	return must(informer.New(&cache.ListWatch{}, &corev1.Pod{}, informer.Options{}))
 }
 
 func mustAdd(t *testing.T, c *Collector, name string, inf cache.SharedInformer) {

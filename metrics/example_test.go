@@ -26,7 +26,11 @@ func ExampleNewCollector() {
 		return
 	}
 	defer db.Close()
-	f := factory.New(fake.NewClientset(), db)
+	f, err := factory.New(fake.NewClientset(), db)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
 	defer f.Shutdown()
 
 	collector := metrics.NewCollector(db)

@@ -81,7 +81,7 @@ func (w *world) prepareIn(db *bolt.DB, change ...func(*informer.Options)) *proce
 		c(&o)
 	}
 	lw := cache.NewListWatchFromClient(w.client.CoreV1().RESTClient(), "pods", "", fields.Everything())
-	p.informer = informer.New(lw, &corev1.Pod{}, o)
+	p.informer = must(informer.New(lw, &corev1.Pod{}, o))
 	mustAdd(w.t, p.collector, "pods", p.informer)
 	return p
 }
@@ -268,7 +268,7 @@ func TestCollector_Store_CountsQuarantines(t *testing.T) {
 			"warmcache_store_quarantines_total", "warmcache_informer_persistent")
 
 		// Nor does damage that is met while it is open go unnoticed.
-		other, err := p.db.Collection(store.Identity{Version: "v1", Resource: "nodes", Form: store.FormTyped})
+		other, err := p.db.Collection(store.Identity{Version: "v1", Resource: "nodes", Form: store.FormTyped}, "test")
 		if err != nil {
 			t.Fatal(err)
 		}

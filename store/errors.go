@@ -1,6 +1,9 @@
 package store
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 var (
 	// ErrNotFound means that the key is not in the collection. It is never
@@ -22,7 +25,7 @@ var (
 
 	// ErrInUse means that the identity is already open in this process. Two
 	// informers of one identity would overwrite each other's state.
-	ErrInUse = errors.New("an informer with this identity is already open")
+	ErrInUse = errors.New("another informer has this identity")
 
 	// ErrClosed is returned by every operation on a closed store or collection.
 	// An informer goes on from memory.
@@ -36,3 +39,9 @@ var (
 	// of it was applied.
 	ErrInvalidBatch = errors.New("invalid batch")
 )
+
+// InUse returns the error, wrapping ErrInUse, for somebody who wants the collection
+// of id while holder has it open.
+func InUse(id Identity, holder, wanted string) error {
+	return fmt.Errorf("%w: %s is open for %q, and was asked for by %q", ErrInUse, id, holder, wanted)
+}

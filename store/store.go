@@ -31,10 +31,11 @@ import (
 // Store is one open file (or its equivalent) with the collections of many
 // informers. All methods are safe for concurrent use.
 type Store interface {
-	// Collection opens the collection of id, empty if there is none yet. It
-	// returns an error wrapping ErrInUse while another Collection with this
-	// identity is open, ErrInvalidIdentity, or ErrClosed.
-	Collection(id Identity) (Collection, error)
+	// Collection opens the collection of id, empty if there is none yet. The
+	// owner says for whom, and is only used to tell people. It returns an error
+	// wrapping ErrInUse, which names both owners, while another Collection with
+	// this identity is open, ErrInvalidIdentity, or ErrClosed.
+	Collection(id Identity, owner string) (Collection, error)
 
 	// Informers describes every collection in the file, ordered by identity.
 	Informers() ([]Info, error)
@@ -257,8 +258,9 @@ type Info struct {
 	Totals   Totals
 	// Departed is the number of departed records.
 	Departed int64
-	// InUse says whether the collection is open in this process.
+	// InUse says whether the collection is open in this process, Owner for whom.
 	InUse bool
+	Owner string
 }
 
 // Durability says how far the disk is behind memory.

@@ -171,13 +171,16 @@ func (s *childSpec) newFactory(ctx context.Context, config *rest.Config) (f info
 	if s.Resumed {
 		policy = informer.Resumed
 	}
-	ours := factory.New(client, db,
+	ours, err := factory.New(client, db,
 		factory.WithNamespace(s.Namespace),
 		factory.WithStartPolicy(policy),
 		// A handful of objects would be listed, which is quicker and would
 		// show nothing.
 		factory.WithListBelow(-1),
 	)
+	if err != nil {
+		return nil, nil, errors.Join(err, db.Close())
+	}
 	return ours, func() {
 		ours.Shutdown()
 		if err := db.Close(); err != nil {

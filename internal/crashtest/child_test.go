@@ -216,7 +216,11 @@ func (p *program) build(clientset kubernetes.Interface, db store.Store) error {
 	for _, s := range specs {
 		key := selection{s.namespace, s.labelSelector()}
 		if p.factories[key] == nil {
-			p.factories[key] = p.newFactory(clientset, db, key)
+			f, err := p.newFactory(clientset, db, key)
+			if err != nil {
+				return err
+			}
+			p.factories[key] = f
 		}
 		generic, err := p.factories[key].ForResource(s.gvr)
 		if err != nil {
@@ -236,7 +240,7 @@ func (p *program) build(clientset kubernetes.Interface, db store.Store) error {
 	return nil
 }
 
-func (p *program) newFactory(clientset kubernetes.Interface, db store.Store, s selection) *factory.Factory {
+func (p *program) newFactory(clientset kubernetes.Interface, db store.Store, s selection) (*factory.Factory, error) {
 	options := []factory.Option{
 		factory.WithNamespace(s.namespace),
 		factory.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = s.labels }),

@@ -39,7 +39,10 @@ func dieInDelete(argument string) error {
 	if err != nil {
 		return err
 	}
-	f := factory.New(clientset, db, factory.WithListBelow(-1))
+	f, err := factory.New(clientset, db, factory.WithListBelow(-1))
+	if err != nil {
+		return err
+	}
 	registration, err := f.Core().V1().ConfigMaps().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
 		key := versionOfAny(obj).key
 		(&reporter{w: os.Stdout}).line(wordDelete, key)

@@ -121,7 +121,7 @@ func TestDiskFull_AttemptsAreFewHoweverMuchIsApplied(t *testing.T) {
 		db := bolttest.Open(t, filepath.Join(dir, "cache.db"), bolt.Options{
 			FlushInterval: time.Millisecond, MaxDirty: 10, MaxDirtyBytes: 1000,
 		})
-		c, err := db.Collection(storetest.Pods())
+		c, err := db.Collection(storetest.Pods(), "test")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -101,7 +101,7 @@ func readFile(path string) (map[store.Identity]collectionInFile, error) {
 	found := map[store.Identity]collectionInFile{}
 	infos, err := db.Informers()
 	for _, info := range infos {
-		c, openErr := db.Collection(info.Identity)
+		c, openErr := db.Collection(info.Identity, "test")
 		if openErr != nil {
 			return nil, errors.Join(openErr, db.Close())
 		}

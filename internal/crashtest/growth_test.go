@@ -119,7 +119,7 @@ func TestGrowth_ReadersNeitherBlockNorAreBlocked(t *testing.T) {
 // sideCollection is a collection of the same file with some objects.
 func sideCollection(t *testing.T, db *bolt.DB) store.Collection {
 	t.Helper()
-	side, err := db.Collection(storetest.Pods())
+	side, err := db.Collection(storetest.Pods(), "test")
 	if err != nil {
 		t.Fatal(err)
 	}

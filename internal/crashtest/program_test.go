@@ -46,7 +46,10 @@ func startController(t testing.TB, w *world, db store.Store, handler *recorder, 
 	}
 	w.server.ResetRequests()
 	// However little there is, a warm start resumes.
-	c.factory = factory.New(clientset, db, factory.WithListBelow(-1))
+	c.factory, err = factory.New(clientset, db, factory.WithListBelow(-1))
+	if err != nil {
+		t.Fatal(err)
+	}
 	c.informer = c.factory.Core().V1().ConfigMaps().Informer()
 	for _, show := range before {
 		show(c.informer)

@@ -36,7 +36,7 @@ func TestStop_LeavesNothingPendingAndTheNextStartResumes(t *testing.T) {
 	if err != nil || len(infos) != 1 || infos[0].InUse || infos[0].Totals.Count != 8 {
 		t.Fatalf("in the file: %+v, %v", infos, err)
 	}
-	collection, err := db.Collection(infos[0].Identity)
+	collection, err := db.Collection(infos[0].Identity, "test")
 	if err != nil {
 		t.Fatalf("the identity is not free: %v", err)
 	}

@@ -111,7 +111,7 @@ func (w *sampleWriter) open() error {
 		if n == 0 {
 			continue
 		}
-		c, err := w.db.Collection(specs[i].id)
+		c, err := w.db.Collection(specs[i].id, "test")
 		if err != nil {
 			return err
 		}

@@ -218,7 +218,7 @@ type member struct {
 // open opens the collection and loads it, as an informer does, and checks what
 // it finds.
 func (m *member) open() {
-	c, err := m.db.Collection(m.id)
+	c, err := m.db.Collection(m.id, "test")
 	if m.corrupt("Collection", err) {
 		m.noticed, m.failed = true, true
 		return

@@ -195,7 +195,7 @@ func (c checker) contents(db *bolt.DB) error {
 }
 
 func (c checker) collection(db *bolt.DB, id store.Identity) error {
-	collection, err := db.Collection(id)
+	collection, err := db.Collection(id, "test")
 	if err != nil {
 		return err
 	}
@@ -214,7 +214,7 @@ func (c checker) collection(db *bolt.DB, id store.Identity) error {
 
 // goOn commits something, which meets free pages that are not free.
 func goOn(db *bolt.DB) error {
-	c, err := db.Collection(identities()[0])
+	c, err := db.Collection(identities()[0], "test")
 	if err != nil {
 		return err
 	}

@@ -121,7 +121,7 @@ func (r *runner) collection(id store.Identity) (store.Collection, error) {
 	if c := r.collections[id]; c != nil {
 		return c, nil
 	}
-	c, err := r.db.Collection(id)
+	c, err := r.db.Collection(id, "test")
 	if err == nil {
 		r.collections[id] = c
 	}

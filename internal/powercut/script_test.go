@@ -194,7 +194,7 @@ func (m *model) do(s step) error {
 }
 
 func (m *model) with(id store.Identity, fn func(store.Collection) error) error {
-	c, err := m.store.Collection(id)
+	c, err := m.store.Collection(id, "test")
 	if err != nil {
 		return err
 	}

@@ -43,7 +43,7 @@ func benchCollection(b *testing.B, o bolt.Options) store.Collection {
 			b.Error(err)
 		}
 	})
-	c, err := db.Collection(storetest.Pods())
+	c, err := db.Collection(storetest.Pods(), "test")
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -141,7 +141,7 @@ func BenchmarkOpen(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	c, err := db.Collection(storetest.Pods())
+	c, err := db.Collection(storetest.Pods(), "test")
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -98,7 +98,7 @@ func TestDB_Check_WhileWriting(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	for i, id := range []store.Identity{storetest.Pods(), storetest.Deployments()} {
-		c, err := db.Collection(id)
+		c, err := db.Collection(id, "test")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -347,7 +347,7 @@ func BenchmarkCheck(b *testing.B) {
 func TestDB_Check_InUse(t *testing.T) {
 	db := open(t, bolt.Options{})
 	for _, id := range []store.Identity{storetest.Pods(), storetest.Deployments()} {
-		c, err := db.Collection(id)
+		c, err := db.Collection(id, "test")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -33,7 +33,7 @@ func checkSample(t testing.TB) []byte {
 		t.Fatal(err)
 	}
 	for id, n := range map[store.Identity]int{podsID: 500, nodesID: 3} {
-		c, err := db.Collection(id)
+		c, err := db.Collection(id, "test")
 		if err != nil {
 			t.Fatal(err)
 		}

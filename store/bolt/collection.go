@@ -327,6 +327,7 @@ func (c *collection) durability() store.Durability {
 // handle implements store.Collection: one opening of a collection.
 type handle struct {
 	c      *collection
+	owner  string
 	closed atomic.Bool
 }
 

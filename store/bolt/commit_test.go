@@ -52,7 +52,7 @@ func open(t testing.TB, o bolt.Options) *bolt.DB {
 
 func collection(t testing.TB, s store.Store) store.Collection {
 	t.Helper()
-	c, err := s.Collection(storetest.Pods())
+	c, err := s.Collection(storetest.Pods(), "test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func TestCommitter_GroupsCollections(t *testing.T) {
 		for i := range 10 {
 			id := storetest.Pods()
 			id.Namespace = fmt.Sprint(i)
-			c, err := db.Collection(id)
+			c, err := db.Collection(id, "test")
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -45,8 +45,8 @@ type DB struct {
 		sync.Mutex
 		// collections are those that are open or wait for a commit.
 		collections map[store.Identity]*collection
-		// handles are the openings of collections. A nil value reserves an
-		// identity that is being forgotten.
+		// handles are the openings of collections. One without a collection
+		// reserves an identity that is being forgotten.
 		handles map[store.Identity]*handle
 		// opened are the identities that were ever opened.
 		opened map[store.Identity]bool
@@ -125,14 +125,14 @@ func (db *DB) Quarantined() string {
 }
 
 // Collection implements store.Store.
-func (db *DB) Collection(id store.Identity) (store.Collection, error) {
+func (db *DB) Collection(id store.Identity, owner string) (store.Collection, error) {
 	if db.memory != nil {
-		return db.memory.Collection(id)
+		return db.memory.Collection(id, owner)
 	}
 	if err := id.Validate(); err != nil {
 		return nil, err
 	}
-	h, err := db.reserve(id)
+	h, err := db.reserve(id, owner)
 	if err != nil {
 		return nil, err
 	}
@@ -173,21 +173,21 @@ func (db *DB) firstTime(id store.Identity) bool {
 
 // reserve makes id used by a new handle. It finds what an earlier handle could
 // not write, if that still waits. What an earlier handle has lost is lost.
-func (db *DB) reserve(id store.Identity) (*handle, error) {
+func (db *DB) reserve(id store.Identity, owner string) (*handle, error) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	if db.closed.Load() {
 		return nil, store.ErrClosed
 	}
-	if _, used := db.mu.handles[id]; used {
-		return nil, fmt.Errorf("%w: %s", store.ErrInUse, id)
+	if holder, used := db.mu.handles[id]; used {
+		return nil, store.InUse(id, holder.owner, owner)
 	}
 	c := db.mu.collections[id]
 	if c == nil {
 		c = newCollection(db, id, db.mu.generation)
 		db.mu.collections[id] = c
 	}
-	h := &handle{c: c}
+	h := &handle{c: c, owner: owner}
 	db.mu.handles[id] = h
 	return h, nil
 }
@@ -229,12 +229,14 @@ func (db *DB) Informers() ([]store.Info, error) {
 	return infos, nil
 }
 
-// markInUse sets InUse.
+// markInUse sets InUse and Owner.
 func (db *DB) markInUse(infos []store.Info) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	for i := range infos {
-		_, infos[i].InUse = db.mu.handles[infos[i].Identity]
+		if h, ok := db.mu.handles[infos[i].Identity]; ok {
+			infos[i].InUse, infos[i].Owner = true, h.owner
+		}
 	}
 }
 
@@ -276,6 +278,9 @@ func describe(tx *bbolt.Tx, name []byte) (store.Info, error) {
 	}
 	return store.Info{Identity: id, Header: header, Totals: totals.objects, Departed: totals.departed.Count}, nil
 }
+
+// forgetting is the owner of an identity that is being forgotten.
+const forgetting = "Forget"
 
 // Forget implements store.Store.
 func (db *DB) Forget(id store.Identity) error {
@@ -319,10 +324,10 @@ func (db *DB) reserveToForget(id store.Identity) (*collection, error) {
 	if db.closed.Load() {
 		return nil, store.ErrClosed
 	}
-	if _, used := db.mu.handles[id]; used {
-		return nil, fmt.Errorf("%w: %s", store.ErrInUse, id)
+	if holder, used := db.mu.handles[id]; used {
+		return nil, store.InUse(id, holder.owner, forgetting)
 	}
-	db.mu.handles[id] = nil
+	db.mu.handles[id] = &handle{owner: forgetting}
 	if c := db.mu.collections[id]; c != nil {
 		return c, nil
 	}

@@ -134,7 +134,7 @@ func useAnything(t *testing.T, path string) {
 	if err != nil {
 		t.Fatalf("Open: %v", err)
 	}
-	if c, err := db.Collection(storetest.Pods()); err == nil {
+	if c, err := db.Collection(storetest.Pods(), "test"); err == nil {
 		applied := c.Apply(store.Batch{Ops: []store.Op{storetest.Put("ns/e", "5")}})
 		if err := errors.Join(applied, c.Flush(t.Context()), c.Close()); !expected(err) {
 			t.Errorf("writing: %v", err)
@@ -151,7 +151,7 @@ func readAnything(t *testing.T, db *bolt.DB) {
 		t.Errorf("Informers: %v", err)
 	}
 	for _, info := range infos {
-		c, err := db.Collection(info.Identity)
+		c, err := db.Collection(info.Identity, "test")
 		if err == nil {
 			err = c.View(func(tx store.Tx) error {
 				_, err := storetest.DumpTx(tx, "node")

@@ -281,7 +281,7 @@ func TestOpenReadOnly_Quarantine(t *testing.T) {
 	checkCorrupt(t, "View", c.View(func(store.Tx) error { return nil }))
 	_, err = ro.Informers()
 	checkCorrupt(t, "Informers", err)
-	if _, err := ro.Collection(storetest.Deployments()); !errors.Is(err, store.ErrCorrupt) {
+	if _, err := ro.Collection(storetest.Deployments(), "test"); !errors.Is(err, store.ErrCorrupt) {
 		t.Errorf("Collection: got %v, want ErrCorrupt", err)
 	}
 	if err := ro.Close(); err != nil {

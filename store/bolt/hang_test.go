@@ -201,7 +201,7 @@ func TestCollection_WhileOthersFindDamage(t *testing.T) {
 		}
 	})
 	for range 3000 {
-		d, err := db.Collection(storetest.Deployments())
+		d, err := db.Collection(storetest.Deployments(), "test")
 		if err != nil {
 			t.Errorf("Collection: %v", err)
 			break

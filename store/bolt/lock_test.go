@@ -145,7 +145,7 @@ func (s *session) apply(count string) error {
 	if err != nil {
 		return err
 	}
-	if s.c, err = s.db.(*bolt.DB).Collection(storetest.Pods()); err != nil {
+	if s.c, err = s.db.(*bolt.DB).Collection(storetest.Pods(), "test"); err != nil {
 		return err
 	}
 	for i := range n {

@@ -174,7 +174,7 @@ func TestQuarantine_GivesTheMemoryBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := db.Collection(podsID)
+	c, err := db.Collection(podsID, "test")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -139,7 +139,7 @@ func childChurn(path string) error {
 	if db.Quarantined() != "" {
 		return errors.New("quarantined a file that was only killed")
 	}
-	c, err := db.Collection(storetest.Pods())
+	c, err := db.Collection(storetest.Pods(), "test")
 	if err != nil {
 		return err
 	}
@@ -298,7 +298,7 @@ func childFileSize(path string) error {
 	if err != nil {
 		return err
 	}
-	c, err := db.Collection(storetest.Pods())
+	c, err := db.Collection(storetest.Pods(), "test")
 	if err != nil {
 		return err
 	}
@@ -340,7 +340,7 @@ func childMemory(path string) error {
 	if err != nil {
 		return err
 	}
-	c, err := db.Collection(storetest.Pods())
+	c, err := db.Collection(storetest.Pods(), "test")
 	if err != nil {
 		return err
 	}

@@ -51,7 +51,7 @@ func TestScrub_NoFalseAlarm(t *testing.T) {
 		db := open(t, bolt.ScrubAllTheTime(o, chunk))
 		var collections []store.Collection
 		for _, id := range []store.Identity{storetest.Pods(), storetest.Deployments()} {
-			c, err := db.Collection(id)
+			c, err := db.Collection(id, "test")
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -99,7 +99,7 @@ func openPods(t *testing.T, path string, file []byte) (*DB, store.Collection) {
 			t.Error(err)
 		}
 	})
-	c, err := db.Collection(podsID)
+	c, err := db.Collection(podsID, "test")
 	if err != nil {
 		t.Fatal(err)
 	}

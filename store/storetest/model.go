@@ -52,7 +52,7 @@ type modelRun struct {
 type modelPair struct{ want, got store.Collection }
 
 func (m *modelRun) openCollection(s store.Store, id store.Identity) store.Collection {
-	c, err := s.Collection(id)
+	c, err := s.Collection(id, owner)
 	if err != nil {
 		m.Fatalf("Collection(%s): %v", id, err)
 	}

@@ -23,14 +23,14 @@ func TestMemory_Model(t *testing.T) { storetest.RunModel(t, memoryHarness(t), 30
 func TestMemory_Open_KillsTheStoreBefore(t *testing.T) {
 	m := storetest.NewMemory()
 	first := m.Open()
-	c, err := first.Collection(storetest.Pods())
+	c, err := first.Collection(storetest.Pods(), "test")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Apply(store.Batch{Ops: []store.Op{storetest.Put("a", "1")}}); err != nil {
 		t.Fatal(err)
 	}
-	second, err := m.Open().Collection(storetest.Pods())
+	second, err := m.Open().Collection(storetest.Pods(), "test")
 	if err != nil {
 		t.Fatal(err)
 	}

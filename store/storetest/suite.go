@@ -57,6 +57,9 @@ func Put(key, content string, index ...store.IndexChange) store.Op {
 	return store.Op{Key: key, Value: Record(content), Index: index}
 }
 
+// owner is for whom the suite opens collections.
+const owner = "the conformance suite"
+
 // open opens the store for the rest of the test and closes it at the end.
 func (s *suite) open() store.Store {
 	s.Helper()
@@ -77,7 +80,7 @@ func (s *suite) collection() store.Collection {
 
 func (s *suite) collectionIn(opened store.Store, id store.Identity) store.Collection {
 	s.Helper()
-	c, err := opened.Collection(id)
+	c, err := opened.Collection(id, owner)
 	if err != nil {
 		s.Fatalf("Collection(%s): %v", id, err)
 	}

@@ -80,8 +80,14 @@ func testInUse(s *suite) {
 	if c.Identity() != Pods() {
 		s.Errorf("Identity: got %v", c.Identity())
 	}
-	if _, err := opened.Collection(Pods()); !errors.Is(err, store.ErrInUse) {
-		s.Errorf("second Collection: got %v, want ErrInUse", err)
+	_, err := opened.Collection(Pods(), "second")
+	if !errors.Is(err, store.ErrInUse) {
+		s.Fatalf("second Collection: got %v, want ErrInUse", err)
+	}
+	for _, name := range []string{Pods().String(), owner, "second"} {
+		if !strings.Contains(err.Error(), name) {
+			s.Errorf("second Collection: %q does not name %q", err, name)
+		}
 	}
 	s.collectionIn(opened, Deployments())
 	if err := c.Close(); err != nil {
@@ -92,7 +98,7 @@ func testInUse(s *suite) {
 	if err := c.Close(); err != nil {
 		s.Errorf("second Close: %v", err)
 	}
-	if _, err := opened.Collection(Pods()); !errors.Is(err, store.ErrInUse) {
+	if _, err := opened.Collection(Pods(), owner); !errors.Is(err, store.ErrInUse) {
 		s.Errorf("Collection after a stale Close: got %v, want ErrInUse", err)
 	}
 	s.apply(again, ops(Put("a", "1")))
@@ -103,7 +109,7 @@ func testInvalidIdentity(s *suite) {
 	tooLong := Pods()
 	tooLong.LabelSelector = strings.Repeat("x", store.MaxIdentityLength)
 	for name, id := range map[string]store.Identity{"incomplete": {Version: "v1"}, "too long": tooLong} {
-		if _, err := opened.Collection(id); !errors.Is(err, store.ErrInvalidIdentity) {
+		if _, err := opened.Collection(id, owner); !errors.Is(err, store.ErrInvalidIdentity) {
 			s.Errorf("%s: got %v, want ErrInvalidIdentity", name, err)
 		}
 	}
@@ -164,7 +170,7 @@ func testCloseStore(s *suite) {
 		}
 	}
 	s.wantClosed(c)
-	_, errCollection := opened.Collection(Pods())
+	_, errCollection := opened.Collection(Pods(), owner)
 	_, errInformers := opened.Informers()
 	for name, err := range map[string]error{
 		"Collection": errCollection, "Informers": errInformers, "Forget": opened.Forget(Pods()),
@@ -270,7 +276,7 @@ func testInformers(s *suite) {
 	}
 	var totals store.Totals
 	totals.Add("a", Record("1"))
-	want := store.Info{Identity: Pods(), Header: store.Header{RV: "5"}, Totals: totals, Departed: 1, InUse: true}
+	want := store.Info{Identity: Pods(), Header: store.Header{RV: "5"}, Totals: totals, Departed: 1, InUse: true, Owner: owner}
 	infos, err := opened.Informers()
 	if err != nil || len(infos) != 2 {
 		s.Fatalf("got %v, %v, want two", infos, err)

@@ -93,7 +93,7 @@ func (s *memoryStore) checkOpenLocked() error {
 	return nil
 }
 
-func (s *memoryStore) Collection(id store.Identity) (store.Collection, error) {
+func (s *memoryStore) Collection(id store.Identity, owner string) (store.Collection, error) {
 	if err := id.Validate(); err != nil {
 		return nil, err
 	}
@@ -102,13 +102,13 @@ func (s *memoryStore) Collection(id store.Identity) (store.Collection, error) {
 	if err := s.checkOpenLocked(); err != nil {
 		return nil, err
 	}
-	if s.collections[id] != nil {
-		return nil, fmt.Errorf("%w: %s", store.ErrInUse, id)
+	if holder := s.collections[id]; holder != nil {
+		return nil, store.InUse(id, holder.owner, owner)
 	}
 	if s.engine.mu.contents[id] == nil {
 		s.engine.mu.contents[id] = &content{state: newState()}
 	}
-	c := &collection{store: s, id: id, generation: s.generation}
+	c := &collection{store: s, id: id, owner: owner, generation: s.generation}
 	s.collections[id] = c
 	return c, nil
 }
@@ -130,7 +130,9 @@ func (s *memoryStore) Informers() ([]store.Info, error) {
 			Identity: id,
 			Totals:   content.state.totals,
 			Departed: int64(content.state.departed.Len()),
-			InUse:    s.collections[id] != nil,
+		}
+		if c := s.collections[id]; c != nil {
+			info.InUse, info.Owner = true, c.owner
 		}
 		if header := content.state.header; header != nil {
 			info.Header = header.Clone()
@@ -149,8 +151,8 @@ func (s *memoryStore) Forget(id store.Identity) error {
 	if err := s.checkOpenLocked(); err != nil {
 		return err
 	}
-	if s.collections[id] != nil {
-		return fmt.Errorf("%w: %s", store.ErrInUse, id)
+	if holder := s.collections[id]; holder != nil {
+		return store.InUse(id, holder.owner, "Forget")
 	}
 	if content := s.engine.mu.contents[id]; content == nil || !content.state.exists() {
 		return fmt.Errorf("%w: %s", store.ErrNotFound, id)
@@ -180,6 +182,7 @@ func (s *memoryStore) Close() error {
 type collection struct {
 	store *memoryStore
 	id    store.Identity
+	owner string
 	// generation is guarded by Engine.mu.
 	generation *generation
 }

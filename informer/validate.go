@@ -1,0 +1,83 @@
+package informer
+
+import (
+	"fmt"
+	"reflect"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/warmcache/warmcache/store"
+)
+
+// validate reports the first thing that cannot be meant, as an error that wraps
+// ErrInvalidOptions and names it.
+func validate(lw cache.ListerWatcher, example runtime.Object, o Options) error {
+	switch {
+	case isNil(lw):
+		return invalid("the ListerWatcher is nil")
+	case o.ResyncPeriod < 0:
+		return invalid("ResyncPeriod %s is negative", o.ResyncPeriod)
+	case o.DepartedRetention < 0:
+		return invalid("DepartedRetention %s is negative", o.DepartedRetention)
+	}
+	for name, index := range o.Indexers {
+		if index == nil {
+			return invalid("Indexers: the function of index %q is nil", name)
+		}
+	}
+	if o.Store == nil {
+		return nil
+	}
+	return validatePersistence(example, o)
+}
+
+func validatePersistence(example runtime.Object, o Options) error {
+	switch {
+	case isNil(o.Store):
+		return invalid("Store is a nil %T; leave it out to work in memory", o.Store)
+	case isNil(example):
+		return invalid("Store needs an example object, which says what it is to hold")
+	case o.Identify != nil && o.Identity != (store.Identity{}):
+		return invalid("Identity and Identify are both set")
+	case o.Identify != nil:
+		return nil
+	case o.Identity.Form != "" && o.Identity.Form != formOf(example):
+		return invalid("Identity.Form is %q, but a %T is %q", o.Identity.Form, example, formOf(example))
+	}
+	if err := identityOf(o.Identity, example).Validate(); err != nil {
+		return invalid("Identity: %w", err)
+	}
+	return nil
+}
+
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("%w: %w", ErrInvalidOptions, fmt.Errorf(format, args...))
+}
+
+// isNil also finds a nil pointer in an interface, which is what a variable of a
+// pointer type that was never set becomes.
+func isNil(x any) bool {
+	v := reflect.ValueOf(x)
+	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
+}
+
+// identityOf completes an identity.
+func identityOf(id store.Identity, example runtime.Object) store.Identity {
+	if id.Form == "" {
+		id.Form = formOf(example)
+	}
+	return id
+}
+
+func formOf(example runtime.Object) store.Form {
+	switch example.(type) {
+	case *unstructured.Unstructured:
+		return store.FormUnstructured
+	case *metav1.PartialObjectMetadata:
+		return store.FormMetadata
+	}
+	return store.FormTyped
+}
