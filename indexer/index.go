@@ -25,15 +25,22 @@ type index struct {
 // stored it must not.
 type lookup struct{ obj any }
 
-// call calls the user's function and turns a panic into an error. It names only
-// the type of what was thrown, which may hold what is indexed.
+// call calls the user's function and turns a panic, and a value that no store can
+// hold, into an error. It names only the type of what was thrown, which may hold
+// what is indexed.
 func (i *index) call(obj any) (values []string, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			values, err = nil, fmt.Errorf("function of index %q panicked with a %T", i.name, r)
 		}
 	}()
-	return i.fn(obj)
+	values, err = i.fn(obj)
+	for _, value := range values {
+		if len(value) > store.MaxIndexValueLength {
+			return nil, fmt.Errorf("a value of index %q has %d bytes, the limit is %d", i.name, len(value), store.MaxIndexValueLength)
+		}
+	}
+	return values, err
 }
 
 // valuesOf never fails. The object stays out of the index when the function
@@ -99,6 +106,8 @@ func (x *Indexer) AddIndexers(newIndexers cache.Indexers) error {
 			return fmt.Errorf("indexer conflict: there is an index %q already", name)
 		case fn == nil:
 			return fmt.Errorf("index %q has no function", name)
+		case name == "" || len(name) > store.MaxKeyLength:
+			return fmt.Errorf("the name of an index has %d bytes, it must have 1 to %d", len(name), store.MaxKeyLength)
 		}
 	}
 	if err := x.objects.AddIndexers(x.registerLocked(newIndexers)); err != nil {
