@@ -125,7 +125,7 @@ func (r *Reflector) readStream(ctx context.Context, w watch.Interface, list Repl
 // addToList puts one event of a streamed list into list.
 func (r *Reflector) addToList(event watch.Event, list Replacement) (rv string, ended bool, err error) {
 	if event.Type == watch.Error {
-		return "", false, apierrors.FromObject(event.Object)
+		return "", false, unreported{apierrors.FromObject(event.Object)}
 	}
 	if rv, err = r.accept(event.Object); err != nil {
 		return "", false, err

@@ -121,7 +121,7 @@ type Reflector struct {
 	expectedGVK  *schema.GroupVersionKind
 	description  string
 	streamLists  bool
-	stock       *stock
+	stock        *stock
 
 	// run belongs to the goroutine of Run.
 	run struct {
