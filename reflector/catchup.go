@@ -153,7 +153,6 @@ func (r *Reflector) probe(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("probing %s: %w: %w", r.description, ErrUnusable, err)
 	}
 	rv := accessor.GetResourceVersion()
-	r.run.refused = false
 	r.contacted()
 	r.update(func(s *Status) { s.ServerRV = rv })
 	order, err := resourceversion.CompareResourceVersion(rv, r.run.rv)

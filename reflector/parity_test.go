@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/features"
@@ -45,15 +46,17 @@ func TestReflector_ErrorEvents(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		event watch.Event
-		want  []string
+		// status says that the event has one.
+		status bool
+		want   []string
 	}{
-		{"expired", failure(expired()), relist},
-		{"gone", failure(&apierrors.StatusError{ErrStatus: apierrors.NewGone("gone").ErrStatus}), relist},
-		{"busy", failure(apierrors.NewTooManyRequests("busy", 1)), again},
-		{"internal", failure(internal()), again},
-		{"an object was deleted that cannot be decoded", failure(storeRead()), relist},
-		{"not a status", watch.Event{Type: watch.Error, Object: object("a", "7")}, again},
-		{"nothing", watch.Event{Type: watch.Error}, again},
+		{"expired", failure(expired()), true, relist},
+		{"gone", failure(apierrors.NewGone("gone")), true, relist},
+		{"busy", failure(apierrors.NewTooManyRequests("busy", 1)), true, again},
+		{"internal", failure(internal()), true, again},
+		{"an object was deleted that cannot be decoded", failure(storeRead()), true, relist},
+		{"not a status", watch.Event{Type: watch.Error, Object: object("a", "7")}, false, again},
+		{"nothing", watch.Event{Type: watch.Error}, false, again},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fake) {
@@ -62,14 +65,41 @@ func TestReflector_ErrorEvents(t *testing.T) {
 				stop := f.start()
 				time.Sleep(pause / 2)
 				f.set(func() { f.rv = "6" })
-				if f.r.Status().Err == nil {
-					t.Error("the status does not say why the watch ended")
+				err := f.r.Status().Err
+				if _, plain := err.(*apierrors.StatusError); plain != test.status || err == nil { //nolint:errorlint // unwrapped is the point
+					t.Errorf("the status says %T: %v", err, err)
 				}
 				time.Sleep(pause)
 				stop()
 				f.want(slices.Concat(caughtUp, []string{"update a@6"}, test.want)...)
 				if len(f.handled) > 0 {
 					t.Errorf("the watch error handler was told: %v", f.handled)
+				}
+			})
+		})
+	}
+}
+
+// TestReflector_LogsWhatHandlersAreNotTold checks that what cannot be used is
+// reported where client-go reports it.
+func TestReflector_LogsWhatHandlersAreNotTold(t *testing.T) {
+	handlers := utilruntime.ErrorHandlers
+	defer func() { utilruntime.ErrorHandlers = handlers }() //nolint:reassign // the variable is there to be set
+	for name, event := range map[string]watch.Event{
+		"object":   {Type: watch.Added, Object: &corev1.Secret{}},
+		"bookmark": {Type: watch.Bookmark, Object: &corev1.Secret{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, f *fake) {
+				var reported []error
+				utilruntime.ErrorHandlers = []utilruntime.ErrorHandler{ //nolint:reassign // the variable is there to be set
+					func(_ context.Context, err error, _ string, _ ...any) { reported = append(reported, err) },
+				}
+				f.rv = "5"
+				f.streams = []stream{events(event)}
+				f.run(pause / 10)
+				if len(reported) != 1 || !errors.Is(reported[0], reflector.ErrUnusable) {
+					t.Errorf("reported %v", reported)
 				}
 			})
 		})
@@ -178,6 +208,23 @@ func TestReflector_CannotWatch(t *testing.T) {
 			f.want(slices.Concat(caughtUp, slices.Repeat([]string{"probe"}, 19), []string{"watch 5"})...)
 		})
 	})
+	for name, script := range map[string]func(f *fake){
+		"but did in between": func(f *fake) { f.watchErrs = slices.Concat(repeat(forbidden, 4), []error{nil}, repeat(forbidden, 4)) },
+		"but gets somewhere": func(f *fake) {
+			f.streams = slices.Repeat([]stream{events(modified("a", "5"), failure(internal()))}, 8)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, f *fake) {
+				f.rv = "5"
+				script(f)
+				f.run(8*pause + 10*time.Minute + pause/2)
+				if lists(f) != 0 {
+					t.Errorf("%d lists:\n%v", lists(f), f.journal)
+				}
+			})
+		})
+	}
 	t.Run("because there is too much to do", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, f *fake) {
 			f.rv = "5"
@@ -221,8 +268,8 @@ func TestReflector_VeryShortWatch(t *testing.T) {
 	status := func(lw func(f *fake) cache.ListerWatcher, d time.Duration) (err error) {
 		inBubble(t, func(_ *testing.T, f *fake) {
 			f.rv = "5"
-			f.options.ListerWatcher = lw(f)
 			f.streams = []stream{closing()}
+			f.options.ListerWatcher = lw(f)
 			stop := f.start()
 			time.Sleep(d)
 			err = f.r.Status().Err
@@ -234,6 +281,20 @@ func TestReflector_VeryShortWatch(t *testing.T) {
 	var short *cache.VeryShortWatchError
 	if err := status(func(f *fake) cache.ListerWatcher { return f }, pause/10); !errors.As(err, &short) || short.Name == "" {
 		t.Errorf("error %v of a watch that ended at once", err)
+	}
+	after := func(s stream) func(f *fake) cache.ListerWatcher {
+		return func(f *fake) cache.ListerWatcher { f.streams = append([]stream{s}, f.streams...); return f }
+	}
+	if err := status(after(stream{events: []watch.Event{bookmark("5")}, every: 2 * time.Second, closed: true}), 2*time.Second+pause/10); !errors.As(err, &short) {
+		t.Errorf("error %v of a second watch that ended at once", err)
+	}
+	streamed := func(f *fake) cache.ListerWatcher {
+		f.streaming, f.options.Origin = true, reflector.Origin{}
+		f.streams = []stream{{events: []watch.Event{added("a", "1"), end("9")}, every: time.Second, closed: true}}
+		return f
+	}
+	if err := status(streamed, 2*time.Second+pause/10); !errors.As(err, &short) {
+		t.Errorf("error %v of a watch that ended right behind a streamed list", err)
 	}
 	if err := status(func(f *fake) cache.ListerWatcher { return holding{f} }, 2*time.Second+pause/10); err != nil {
 		t.Errorf("error %v of a watch whose answer took 2 s", err)
@@ -256,7 +317,7 @@ func TestReflector_WatchErrorHandlerHearsWhatClientGoTells(t *testing.T) {
 		{"a list finds the server away", true, func(f *fake) { f.listErrs = []error{refused} }, 1},
 		{"a list finds the server busy", true, func(f *fake) { f.listErrs = []error{busy} }, 1},
 		{"a list of tables", true, func(f *fake) {
-			f.lists = func(metav1.ListOptions) (runtime.Object, error) { return &metav1.Table{}, nil }
+			f.lists = func(metav1.ListOptions) (runtime.Object, error) { f.lists = nil; return &metav1.Table{}, nil }
 		}, 1},
 		{"a streamed list finds the server busy", true, func(f *fake) { f.streaming, f.watchErrs = true, []error{busy} }, 0},
 		{"a streamed list fails", true, func(f *fake) { f.streaming, f.watchErrs = true, []error{forbidden} }, 0},
@@ -266,6 +327,7 @@ func TestReflector_WatchErrorHandlerHearsWhatClientGoTells(t *testing.T) {
 		{"a watch finds the server busy", false, func(f *fake) { f.watchErrs = []error{busy} }, 0},
 		{"a watch ends in an error", false, func(f *fake) { f.streams = []stream{events(failure(internal()))} }, 0},
 		{"a watch expires", false, func(f *fake) { f.streams = []stream{events(failure(expired()))} }, 0},
+		{"the server is restored", false, func(f *fake) { f.streams = []stream{closing(modified("a", "6"))} }, 0},
 		{"a watch ends at once", false, func(f *fake) { f.streams = []stream{closing()} }, 0},
 		{"an event cannot be used", false, func(f *fake) {
 			f.streams = []stream{events(watch.Event{Type: watch.Added, Object: &corev1.Secret{}})}
@@ -283,7 +345,7 @@ func TestReflector_WatchErrorHandlerHearsWhatClientGoTells(t *testing.T) {
 				}
 				test.script(f)
 				stop := f.start()
-				time.Sleep(pause / 10)
+				time.Sleep(pause + pause/2)
 				if got := len(f.handled); got != test.want {
 					t.Errorf("told %d times, want %d: %v", got, test.want, f.handled)
 				}

@@ -279,7 +279,7 @@ func (r *Reflector) attempt(ctx context.Context) (ok bool) {
 		return false
 	}
 	r.failed(err)
-	r.handleError(ctx, r.stock.at(ctx, r.run.rv), err)
+	r.handleError(ctx, r.stock.at(r.run.rv), err)
 	return false
 }
 

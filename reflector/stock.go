@@ -21,19 +21,18 @@ type stock struct {
 
 func newStock(o Options) *stock {
 	s := &stock{}
-	s.Reflector = cache.NewReflectorWithOptions(&s.source, o.Expected, &cache.FakeCustomStore{}, cache.ReflectorOptions{
-		Name: o.Name, TypeDescription: o.TypeDescription, Logger: &klog.Logger{},
-	})
+	s.Reflector = cache.NewReflectorWithOptions(&s.source, o.Expected, &cache.FakeCustomStore{},
+		cache.ReflectorOptions{Name: o.Name, TypeDescription: o.TypeDescription})
 	return s
 }
 
 // at returns the reflector with rv as its LastSyncResourceVersion, which only a
 // list sets.
-func (s *stock) at(ctx context.Context, rv string) *cache.Reflector {
+func (s *stock) at(rv string) *cache.Reflector {
 	if s.LastSyncResourceVersion() != rv {
 		s.source.rv = rv
-		ctx = klog.NewContext(context.WithoutCancel(ctx), klog.Logger{})
-		_ = s.ListAndWatchWithContext(ctx) // ends when it is about to watch
+		silent := klog.NewContext(context.Background(), klog.Logger{})
+		_ = s.ListAndWatchWithContext(silent) // ends when it is about to watch
 	}
 	return s.Reflector
 }
@@ -42,10 +41,6 @@ func (s *stock) at(ctx context.Context, rv string) *cache.Reflector {
 type emptyList struct{ rv string }
 
 var errNothingToWatch = errors.New("nothing to watch")
-
-// IsWatchListSemanticsUnSupported keeps the reflector from asking for a streamed
-// list.
-func (*emptyList) IsWatchListSemanticsUnSupported() bool { return true }
 
 func (l *emptyList) List(metav1.ListOptions) (runtime.Object, error) {
 	return &metav1.List{ListMeta: metav1.ListMeta{ResourceVersion: l.rv}}, nil

@@ -16,13 +16,20 @@ import (
 )
 
 // deaf is a server behind a client that knows no context: an answer takes an hour.
-type deaf struct{ *fake }
+type deaf struct {
+	*fake
+	panics bool
+}
 
 func (d deaf) IsWatchListSemanticsUnSupported() bool { return true }
 
 func (d deaf) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	w, err := d.fake.WatchWithContext(context.WithoutCancel(ctx), o)
 	time.Sleep(time.Hour)
+	if d.panics {
+		w.Stop()
+		panic("broken ListerWatcher")
+	}
 	return w, err
 }
 
@@ -48,7 +55,9 @@ func TestReflector_StopsAtOnce(t *testing.T) {
 			f.streaming, f.streams = true, []stream{events(added("a", "1"))}
 		}, "stream"},
 		{"resuming", func(f *fake) { f.endless = true }, "watch 5"},
-		{"opening a watch", func(f *fake) { f.options.ListerWatcher = deaf{f} }, "watch 5"},
+		{"opening a watch", func(f *fake) { f.options.ListerWatcher = deaf{fake: f} }, "watch 5"},
+		{"opening a watch that fails later", func(f *fake) { f.options.ListerWatcher, f.watchErrs = deaf{fake: f}, down }, "watch 5"},
+		{"opening a watch that panics later", func(f *fake) { f.options.ListerWatcher = deaf{f, true} }, "watch 5"},
 		{"watching", func(f *fake) { f.rv, f.endless = "5", true }, "watch 5"},
 		{"after a probe that failed", func(f *fake) { f.probeErrs = down }, "probe"},
 		{"after a list that failed", func(f *fake) { f.options.Origin, f.listErrs = reflector.Origin{}, down }, "list"},
