@@ -258,7 +258,7 @@ type holding struct{ *fake }
 func (h holding) IsWatchListSemanticsUnSupported() bool { return true }
 
 func (h holding) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-	time.Sleep(2 * time.Second)
+	<-time.After(2 * time.Second)
 	return h.fake.WatchWithContext(ctx, o)
 }
 
@@ -344,12 +344,10 @@ func TestReflector_WatchErrorHandlerHearsWhatClientGoTells(t *testing.T) {
 					f.options.Origin = reflector.Origin{}
 				}
 				test.script(f)
-				stop := f.start()
-				time.Sleep(pause + pause/2)
+				f.run(pause + pause/2)
 				if got := len(f.handled); got != test.want {
 					t.Errorf("told %d times, want %d: %v", got, test.want, f.handled)
 				}
-				stop()
 			})
 		})
 	}

@@ -25,7 +25,7 @@ func (d deaf) IsWatchListSemanticsUnSupported() bool { return true }
 
 func (d deaf) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	w, err := d.fake.WatchWithContext(context.WithoutCancel(ctx), o)
-	time.Sleep(time.Hour)
+	<-time.After(time.Hour)
 	if d.panics {
 		w.Stop()
 		panic("broken ListerWatcher")
@@ -46,7 +46,7 @@ func TestReflector_StopsAtOnce(t *testing.T) {
 		{"listing", func(f *fake) {
 			f.options.Origin = reflector.Origin{}
 			f.lists = func(metav1.ListOptions) (runtime.Object, error) {
-				time.Sleep(time.Hour)
+				<-time.After(time.Hour)
 				return listOf("1"), nil
 			}
 		}, "list"},
