@@ -175,12 +175,12 @@ func (i *sharedIndexInformer) store(b fifo.Batch) ([]any, error) {
 		if d.Type == cache.Sync {
 			continue
 		}
-		// Before the replay nothing is told to handlers, so whatever
-		// disappears has to depart. Afterwards a change of the UID surfaces as
-		// an update, as in client-go.
-		change := indexer.Change{Key: d.Key, Object: d.Object, Depart: !i.delivery.replayed}
+		// Whatever disappears departs, also what another object takes the name
+		// of: that surfaces as an update, as in client-go, unless the process
+		// ends before.
+		change := indexer.Change{Key: d.Key, Object: d.Object, Depart: true}
 		if d.Type == cache.Deleted {
-			change.Object, change.Depart = nil, true
+			change.Object = nil
 		}
 		update.Changes = append(update.Changes, change)
 		positions = append(positions, position)
@@ -236,6 +236,9 @@ func (i *sharedIndexInformer) distribute(deltas []fifo.Delta, olds []any) {
 			i.trackDeparted(d.Key, olds[n], seq)
 		case olds[n] == nil:
 			i.notify(notification{kind: added, obj: d.Object}, false)
+		case uidOf(olds[n]) != uidOf(d.Object):
+			seq := i.notify(notification{kind: updated, old: olds[n], obj: d.Object}, false)
+			i.trackDeparted(d.Key, olds[n], seq)
 		default:
 			// As in client-go, what did not change the version is a resync.
 			same := versionOf(olds[n]) == versionOf(d.Object)
