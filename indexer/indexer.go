@@ -39,7 +39,7 @@ type Options struct {
 // for concurrent use with everything, and wait at most for a change to be put
 // into memory; writes are serialised.
 type Indexer struct {
-	logger klog.Logger
+	logger atomic.Pointer[klog.Logger]
 
 	// objects holds the decoded objects and answers every read.
 	objects cache.ThreadSafeStoreWithTransaction
@@ -76,9 +76,10 @@ var (
 // New returns an empty indexer that works in memory until Attach gives it a
 // collection.
 func New(o Options) *Indexer {
-	x := &Indexer{logger: klog.Background()}
+	x := &Indexer{}
+	x.SetLogger(klog.Background())
 	if o.Logger != nil {
-		x.logger = *o.Logger
+		x.SetLogger(*o.Logger)
 	}
 	x.write.indices = map[string]*index{}
 	x.write.versions = maps.Clone(o.IndexVersions)
@@ -87,6 +88,12 @@ func New(o Options) *Indexer {
 	x.setVersion("")
 	return x
 }
+
+// SetLogger replaces Options.Logger, by the one of a context that is known only
+// when the indexer is already in use.
+func (x *Indexer) SetLogger(logger klog.Logger) { x.logger.Store(&logger) }
+
+func (x *Indexer) log() klog.Logger { return *x.logger.Load() }
 
 // Get implements cache.Store.
 func (x *Indexer) Get(obj any) (item any, exists bool, err error) {
