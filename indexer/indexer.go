@@ -33,6 +33,10 @@ type Options struct {
 	IndexVersions map[string]string
 	// Logger defaults to klog.Background().
 	Logger *klog.Logger
+	// Metrics makes the metric of the version, for an Identifier that is reserved;
+	// nil means the provider of cache.SetInformerMetricsProvider.
+	Metrics    cache.InformerMetricsProvider
+	Identifier cache.InformerNameAndResource
 }
 
 // Indexer implements cache.Indexer and cache.TransactionStore. Reads are safe
@@ -84,8 +88,9 @@ func New(o Options) *Indexer {
 	x.write.indices = map[string]*index{}
 	x.write.versions = maps.Clone(o.IndexVersions)
 	guarded := x.registerLocked(o.Indexers)
-	x.objects = cache.NewThreadSafeStore(guarded, cache.Indices{}).(cache.ThreadSafeStoreWithTransaction)
-	x.setVersion("")
+	x.objects = cache.NewThreadSafeStore(guarded, cache.Indices{},
+		cache.WithThreadSafeStoreMetrics(o.Identifier, o.Metrics)).(cache.ThreadSafeStoreWithTransaction)
+	x.version.Store(new(string))
 	return x
 }
 
@@ -163,7 +168,11 @@ func (x *Indexer) present(items []any) []any {
 // write, or after Load that of the file.
 func (x *Indexer) LastStoreSyncResourceVersion() string { return *x.version.Load() }
 
-func (x *Indexer) setVersion(rv string) { x.version.Store(&rv) }
+// setVersion also tells client-go's store, which keeps the metric of the version.
+func (x *Indexer) setVersion(rv string) {
+	x.version.Store(&rv)
+	x.objects.Bookmark(rv)
+}
 
 // Resync implements cache.Store; it does nothing, as in client-go.
 func (x *Indexer) Resync() error { return nil }

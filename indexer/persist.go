@@ -110,7 +110,7 @@ func originOf(stored store.Header, fingerprint string) Origin {
 	}
 	switch {
 	case !origin.Readable:
-		origin.Reason = "the stored objects were written by another program version, transform or schema"
+		origin.Reason = "the stored objects were written with another version of the type, the codec or the transform"
 	case !stored.Complete:
 		origin.Reason = "an earlier list was interrupted"
 	case stored.RV == "":

@@ -102,6 +102,7 @@ func New(lw cache.ListerWatcher, example runtime.Object, o Options) (cache.Share
 		synced:    make(chan struct{}),
 		indexer: indexer.New(indexer.Options{
 			Indexers: o.Indexers, IndexVersions: o.IndexVersions, Logger: o.Logger,
+			Metrics: o.InformerMetricsProvider, Identifier: o.Identifier,
 		}),
 	}
 	i.lifecycle.resyncCheckPeriod = o.ResyncPeriod

@@ -120,7 +120,7 @@ var startCases = []startCase{
 		},
 	},
 	{
-		name: "other transform", outcome: informer.OutcomeCold, reason: "another program version, transform",
+		name: "other transform", outcome: informer.OutcomeCold, reason: "another version of the type, the codec or the transform",
 		// The delete is delivered all the same.
 		departed: "1", meanwhile: func(_ *testing.T, w *world) { w.delete("a") },
 		second: []func(*informer.Options){func(o *informer.Options) { o.TransformVersion = "2" }},

@@ -183,7 +183,10 @@ func (i *sharedIndexInformer) prepare(ctx context.Context, origin indexer.Origin
 		// too small.
 		origin.RV, origin.Reason = "", "a watch of a fake client cannot be resumed"
 	}
-	i.lifecycle.queue = fifo.New(fifo.Options{Known: i.indexer.Known(), Transform: i.lifecycle.transform})
+	i.lifecycle.queue = fifo.New(fifo.Options{
+		Known: i.indexer.Known(), Transform: i.lifecycle.transform,
+		Metrics: i.options.InformerMetricsProvider, Identifier: i.options.Identifier,
+	})
 	i.lifecycle.reflector = reflector.New(reflector.Options{
 		ListerWatcher:   i.lw,
 		Queue:           queue{i.lifecycle.queue},
@@ -211,8 +214,8 @@ func (q queue) NewReplacement() reflector.Replacement { return q.Queue.NewReplac
 
 // name is what logs call the informer.
 func (i *sharedIndexInformer) name() string {
-	name := fmt.Sprintf("%T", i.example)
-	if id := i.identity.Load(); id.Resource != "" {
+	name := i.typeName()
+	if id := i.identityIfKnown(); id != (store.Identity{}) {
 		name = id.String()
 	}
 	if owner := i.options.Identifier.Name(); owner != "" {
