@@ -116,10 +116,12 @@ func (x *Indexer) installLocked(changes []Change, olds []any) {
 	x.objects.Transaction(append(transactions, noVersion)...)
 }
 
-// noVersion ends a transaction. It deletes nothing, and keeps client-go's store from
-// taking the version of the last object, which in a part of a list is any, for that
-// of the state.
-var noVersion = cache.ThreadSafeStoreTransaction{Transaction: cache.Transaction{Type: cache.TransactionTypeDelete}}
+// noVersion ends a transaction. It deletes nothing, because no object has its key, and
+// keeps client-go's store from taking the version of the last object, which in a part
+// of a list is any, for that of the state.
+var noVersion = cache.ThreadSafeStoreTransaction{
+	Transaction: cache.Transaction{Type: cache.TransactionTypeDelete}, Key: "\x00",
+}
 
 // batchLocked translates u for the collection. The error names an object that
 // cannot be encoded.
