@@ -3,6 +3,7 @@ package factory
 import (
 	"maps"
 	"reflect"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,6 +39,8 @@ type config struct {
 	memoryOnly          map[reflect.Type]bool
 	memoryOnlyResources map[schema.GroupVersionResource]bool
 	plaintextSecrets    bool
+	metricsProvider     cache.InformerMetricsProvider
+	observers           []Observer
 	clock               clock.WithTicker
 	logger              *klog.Logger
 }
@@ -81,6 +84,8 @@ func (c *config) validate(db store.Store) error {
 		return invalid("WithResync: %s is negative", c.resync)
 	case c.transform == nil && c.transformVersion != "":
 		return invalid("WithTransform: version %q without a transform", c.transformVersion)
+	case slices.ContainsFunc(c.observers, func(o Observer) bool { return isNil(o) }):
+		return invalid("WithObserver: the observer is nil")
 	case c.memoryOnly[nil]:
 		return invalid("WithoutPersistence: an object is nil")
 	}

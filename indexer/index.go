@@ -52,7 +52,7 @@ func (x *Indexer) valuesOf(i *index, obj any) []string {
 		return values
 	}
 	if n := x.indexErrors.Add(1); n == 1 || n%1000 == 0 {
-		x.logger.Error(err, "Index function failed; objects stay out of this index", "index", i.name, "failures", n)
+		x.log().Error(err, "Index function failed; objects stay out of this index", "index", i.name, "failures", n)
 	}
 	return nil
 }
@@ -189,7 +189,7 @@ func (x *Indexer) rebuildLocked(names []string) {
 		x.write.restoreAgain = true
 		return
 	}
-	x.logger.V(2).Info("Rewriting stored indices", "informer", x.write.collection.Identity(), "indices", names)
+	x.log().V(2).Info("Rewriting stored indices", "informer", x.write.collection.Identity(), "indices", names)
 	batch := store.Batch{DropIndices: names}
 	for _, key := range x.objects.ListKeys() {
 		obj, _ := x.objects.Get(key)

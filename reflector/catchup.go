@@ -55,14 +55,14 @@ func (r *Reflector) identify(ctx context.Context) error {
 		if r.run.unanswered++; r.origin.RV != "" && r.run.unanswered < maxUnanswered {
 			return err
 		}
-		klog.FromContext(ctx).Info("Going on without knowing whether cluster and schema are those of the stored objects",
+		klog.FromContext(ctx).Info("Warning: going on without knowing whether cluster and schema are those of the stored objects",
 			"type", r.description, "err", err)
 	}
 	r.run.identified = true
 	foreign := differ(cluster, r.origin.Cluster)
 	r.update(func(s *Status) { s.Cluster, s.Schema, s.Foreign = cluster, schema, foreign })
 	if foreign {
-		klog.FromContext(ctx).Info("Stored objects belong to another cluster and are dropped",
+		klog.FromContext(ctx).Info("Warning: stored objects belong to another cluster and are dropped",
 			"type", r.description, "stored", r.origin.Cluster, "cluster", cluster)
 		r.queue.Reset()
 		r.listNext("the stored objects belong to another cluster")

@@ -349,7 +349,11 @@ func (r *Reflector) show(ctx context.Context, why string) {
 		return
 	}
 	r.mu.shown = true
-	klog.FromContext(ctx).V(2).Info("Showing stored objects before they are confirmed", "type", r.description, "reason", why)
+	logger := klog.FromContext(ctx).V(2)
+	if r.policy.stale > 0 {
+		logger = klog.FromContext(ctx) // nobody knows for how long they will be all there is
+	}
+	logger.Info("Showing stored objects before they are confirmed", "type", r.description, "reason", why)
 	r.queue.CaughtUp(false)
 }
 
