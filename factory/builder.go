@@ -74,6 +74,9 @@ func (b *builder) build(t target, lw cache.ListerWatcher) cache.SharedIndexInfor
 		Clock:            b.config.clock,
 		Logger:           b.config.logger,
 	}
+	if t.form != store.FormTyped {
+		o.ObjectDescription = t.gvr.String() // The type says nothing.
+	}
 	b.persist(t, &o)
 	inf, err := b.newInformer(lw, t.example, o)
 	if err != nil {

@@ -34,10 +34,13 @@ type built struct {
 }
 
 // record makes f remember how it builds informers.
-func record(f *Factory) *[]built {
+func record(f *Factory) *[]built { return recordBuilder(f.builder) }
+
+// recordBuilder makes b remember how it builds informers.
+func recordBuilder(b *builder) *[]built {
 	var calls []built
-	build := f.newInformer
-	f.newInformer = func(lw cache.ListerWatcher, example runtime.Object, o informer.Options) (cache.SharedIndexInformer, error) {
+	build := b.newInformer
+	b.newInformer = func(lw cache.ListerWatcher, example runtime.Object, o informer.Options) (cache.SharedIndexInformer, error) {
 		calls = append(calls, built{lw, example, o})
 		return build(lw, example, o)
 	}

@@ -100,6 +100,9 @@ func openAPIOf(ctx context.Context, d discovery.DiscoveryInterfaces) (client ope
 	return d.OpenAPIV3WithContext(ctx)
 }
 
+// noOpenAPI is for clients that do not lead to schemas.
+func noOpenAPI(context.Context) openapi.ClientWithContext { return nil }
+
 // withheld tells an API server's refusal, which will not change while this
 // process starts its informers, from a failure to reach it.
 func withheld(err error) bool {
