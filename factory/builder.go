@@ -39,6 +39,9 @@ func newBuilder(db store.Store, s *server, opts []Option) (*builder, error) {
 	if err := c.validate(db); err != nil {
 		return nil, err
 	}
+	if c.discovery != nil {
+		s = s.withSchemas(c.discovery)
+	}
 	b := &builder{db: db, config: c, server: s, newInformer: informer.New}
 	var err error
 	b.selection, err = selectionOf(c.tweak)

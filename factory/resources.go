@@ -37,6 +37,19 @@ type form struct {
 	lister        func(cache.Indexer, schema.GroupVersionResource) cache.GenericLister
 }
 
+// newResourceBuilder is newBuilder for such a factory: what an option says by Go
+// type means nothing to it.
+func newResourceBuilder(constructor string, db store.Store, s *server, opts []Option) (*builder, error) {
+	b, err := newBuilder(db, s, opts)
+	if err != nil {
+		return nil, err
+	}
+	return b, b.config.refuse(constructor, map[string]string{
+		"WithCustomResyncConfig": "its informers have one Go type; use AddEventHandlerWithResyncPeriod",
+		"WithoutPersistence":     "its informers have one Go type; use WithoutPersistenceOf",
+	})
+}
+
 // ForResource returns the informer of a resource and a lister, making the informer
 // if it is the first to ask. Nothing is asked of the server before the informer
 // runs. Whether the server has such a resource shows in the errors of the list,

@@ -25,7 +25,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/watchlist"
 
-	"github.com/warmcache/warmcache/informer"
 	"github.com/warmcache/warmcache/internal/apitest"
 	"github.com/warmcache/warmcache/store"
 	"github.com/warmcache/warmcache/store/storetest"
@@ -193,7 +192,6 @@ func TestResources_Restart(t *testing.T) {
 		memory := storetest.NewMemory()
 		create(t, server, configMap("a"), configMap("gone"), apitest.Widget("default", "w", 1))
 		run := func() (*resources, *eventLog, *eventLog, func()) {
-			server.ResetRequests()
 			f := d.real(t, server, memory.Open(), WithListBelow(-1))
 			builtIn, custom := handle(t, f.ForResource(configMaps).Informer()), handle(t, f.ForResource(widgets).Informer())
 			stop := runFactory(t, f)
@@ -216,12 +214,8 @@ func TestResources_Restart(t *testing.T) {
 		defer stop()
 		builtIn.want(t, "initial default/gone", "delete default/gone", "initial default/a", "initial default/new")
 		custom.want(t, "initial default/w")
-		if lists := server.Counts().FullLists; lists != 0 {
-			t.Errorf("%d lists at the warm start, want none", lists)
-		}
 		for _, gvr := range []schema.GroupVersionResource{configMaps, widgets} {
-			status, _ := informer.StatusOf(f.ForResource(gvr).Informer())
-			if !status.Persistent || !status.Confirmed {
+			if status := statusOf(f.ForResource(gvr).Informer()); !status.Persistent || !status.Confirmed || status.Lists != 0 {
 				t.Errorf("%s: status %+v", gvr.Resource, status)
 			}
 		}
@@ -365,7 +359,7 @@ func TestResources_Secrets(t *testing.T) {
 			inf := f.ForResource(secrets).Informer()
 			stop := runFactory(t, f)
 			f.WaitForCacheSync(t.Context().Done())
-			status, _ := informer.StatusOf(inf)
+			status := statusOf(inf)
 			if want := allowed || d.form == store.FormMetadata; status.Persistent != want {
 				t.Errorf("%s, allowed %v: persistent = %v, %v", d.form, allowed, status.Persistent, status.Durability.Err)
 			}
