@@ -55,6 +55,7 @@ type config struct {
 	memoryOnlyResources map[schema.GroupVersionResource]bool
 	plaintextSecrets    bool
 	discovery           discovery.OpenAPIV3SchemaInterface
+	scheme              runtime.ObjectTyper
 	clock               clock.WithTicker
 	logger              *klog.Logger
 }
@@ -118,6 +119,8 @@ func (c *config) validate(db store.Store) error {
 		return invalid("WithTransform: version %q without a transform", c.transformVersion)
 	case c.has("WithDiscovery") && isNil(c.discovery):
 		return invalid("WithDiscovery: the client is nil")
+	case c.has("WithScheme") && isNil(c.scheme):
+		return invalid("WithScheme: the scheme is nil")
 	case c.clock != nil && isNil(c.clock):
 		return invalid("WithClock: the clock is a nil %T", c.clock)
 	case c.memoryOnly[nil]:
@@ -210,6 +213,12 @@ func WithTransformVersion(version string) Option {
 // resource changes refuses to resume watches of it anyway.
 func WithDiscovery(client discovery.OpenAPIV3SchemaInterface) Option {
 	return option("WithDiscovery", func(c *config) { c.discovery = client })
+}
+
+// WithScheme says which group, version and kind the Go types of a clientset have,
+// for Adopt. It is the Scheme of the package scheme next to a generated clientset.
+func WithScheme(scheme runtime.ObjectTyper) Option {
+	return option("WithScheme", func(c *config) { c.scheme = scheme })
 }
 
 // WithInformerName names the informers in client-go's metrics. The name comes
