@@ -1,12 +1,12 @@
 // Package factory makes informers that survive their process. It has a door for each
 // way in which programs get informers:
 //
-//	                             what the program has       informers hold
-//	New                          kubernetes clientset       built-in types
-//	NewDynamic                   dynamic client             *unstructured.Unstructured, any resource
-//	NewMetadata                  metadata client            *metav1.PartialObjectMetadata, any resource
-//	Adopt                        generated factory,         the types of its clientset
-//	                             client-go's or another's
+//	what there is          door         what informers hold
+//
+//	kubernetes clientset   New          built-in types
+//	dynamic client         NewDynamic   *unstructured.Unstructured of any resource
+//	metadata client        NewMetadata  *metav1.PartialObjectMetadata of any resource
+//	generated factory      Adopt        the types of its clientset, be it client-go's or not
 //
 // New, NewDynamic and NewMetadata return what client-go's constructors return:
 // informers.SharedInformerFactory, dynamicinformer.DynamicSharedInformerFactory and
