@@ -13,7 +13,7 @@ type Observer interface {
 // cannot work; not of those that a caller's function makes. It adds to what earlier
 // options of this name set.
 func WithObserver(o Observer) Option {
-	return func(c *config) { c.observers = append(c.observers, o) }
+	return option("WithObserver", func(c *config) { c.observers = append(c.observers, o) })
 }
 
 // WithInformerMetricsProvider makes client-go's metrics of the informers that
@@ -21,7 +21,7 @@ func WithObserver(o Observer) Option {
 // cache.SetInformerMetricsProvider, which client-go keeps to itself; see
 // informer.Options.
 func WithInformerMetricsProvider(provider cache.InformerMetricsProvider) Option {
-	return func(c *config) { c.metricsProvider = provider }
+	return option("WithInformerMetricsProvider", func(c *config) { c.metricsProvider = provider })
 }
 
 // observe tells the observers of an informer.
