@@ -98,11 +98,14 @@ func stock(lw cache.ListerWatcher, o informer.Options) cache.SharedIndexInformer
 	})
 }
 
+// makers are client-go's informer, which says what is right, and ours.
+var makers = map[string]maker{"client-go": stock, "persistent": persistent, "in memory": inMemory}
+
 // asClientGo runs a test against client-go's informer, which says what is right,
 // and against ours, with and without a store.
 func asClientGo(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
-	for name, m := range map[string]maker{"client-go": stock, "persistent": persistent, "in memory": inMemory} {
+	for name, m := range makers {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
 				w.make = m

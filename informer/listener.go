@@ -70,7 +70,7 @@ func newListener(logger klog.Logger, handler cache.ResourceEventHandler, c clock
 		handler:  handler,
 		clock:    c,
 		resync:   resync,
-		tracker:  synctrack.NewSingleFileTracker(fmt.Sprintf("%s + event handler %T", upstream, handler)),
+		tracker:  synctrack.NewSingleFileTracker(fmt.Sprintf("%s + event handler %s", upstream, handlerName(handler))),
 		finished: make(chan struct{}),
 	}
 	l.wake = sync.NewCond(&l.mu)
