@@ -1,6 +1,7 @@
 package informer_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"maps"
@@ -143,6 +144,24 @@ func inWorldWith(t *testing.T, o apitest.Options, test func(t *testing.T, w *wor
 		}()
 		test(t, &world{t: t, server: server, memory: storetest.NewMemory(), client: client, make: persistent})
 	})
+}
+
+// syncBuffer takes in what several loggers write.
+type syncBuffer struct {
+	mu  sync.Mutex
+	all bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.all.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.all.String()
 }
 
 func configMap(name, value string) *corev1.ConfigMap {

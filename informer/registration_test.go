@@ -1,8 +1,9 @@
 package informer_test
 
 import (
-	"bytes"
 	"context"
+	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"slices"
@@ -85,6 +86,118 @@ func TestInformer_HandlerRemovesItself(t *testing.T) {
 		p.stop()
 	})
 }
+
+// TestInformer_RemoveDoesNotWait checks that RemoveEventHandler, unlike
+// ShutDownEventHandler, returns while the handler still works.
+func TestInformer_RemoveDoesNotWait(t *testing.T) {
+	asClientGo(t, func(t *testing.T, w *world) {
+		w.create("a")
+		p := w.prepare()
+		release := make(chan struct{})
+		r := p.handleWith(func(string) { <-release }, cache.HandlerOptions{})
+		p.run()
+		synctest.Wait()
+		remove(t, p.informer, r.registration)
+		w.wantEvents(r)
+		close(release)
+		w.wantEvents(r, "initial a")
+		p.stop()
+	})
+}
+
+// TestInformer_HandlersComeAndGoDuringStop adds and removes handlers, under churn,
+// until the informer refuses, for the race detector.
+func TestInformer_HandlersComeAndGoDuringStop(t *testing.T) {
+	asClientGo(t, func(t *testing.T, w *world) {
+		p := w.start()
+		var workers sync.WaitGroup
+		for n := range 20 {
+			w.create(name(n))
+			workers.Go(func() {
+				for {
+					registration, err := p.informer.AddEventHandlerWithResyncPeriod(&recorder{state: map[string]string{}}, time.Second)
+					if err != nil {
+						if !strings.Contains(err.Error(), "stopped already") {
+							t.Error(err)
+						}
+						return
+					}
+					time.Sleep(time.Duration(rand.IntN(10)) * time.Millisecond)
+					if n%2 == 0 {
+						remove(t, p.informer, registration)
+					}
+				}
+			})
+		}
+		for n := range 200 {
+			w.update(name(n%20), fmt.Sprint(n))
+			time.Sleep(time.Millisecond)
+		}
+		p.stop()
+		workers.Wait()
+	})
+}
+
+// TestInformer_ResyncWarnings checks that whoever asks for resyncs that he does not
+// get is told so, with the logger of the handler.
+func TestInformer_ResyncWarnings(t *testing.T) {
+	for _, test := range []struct {
+		name           string
+		period, wanted time.Duration
+		started        bool
+		warnings       int
+	}{
+		{"as asked for", time.Minute, time.Minute, false, 0},
+		{"none", time.Minute, 0, true, 0},
+		{"too short", time.Minute, time.Millisecond, false, 1},
+		{"from an informer that does none", 0, time.Minute, false, 1},
+		{"shorter than the informer's", time.Minute, 30 * time.Second, false, 0},
+		{"shorter than the informer's, too late", time.Minute, 30 * time.Second, true, 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			asClientGo(t, func(t *testing.T, w *world) {
+				var log syncBuffer
+				logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log)))
+				p := w.prepare(func(o *informer.Options) { o.ResyncPeriod = test.period })
+				if test.started {
+					p.run()
+					<-p.informer.HasSyncedChecker().Done()
+				}
+				p.handleWith(nil, cache.HandlerOptions{Logger: &logger, ResyncPeriod: &test.wanted})
+				if got := strings.Count(log.String(), "Warning"); got != test.warnings {
+					t.Errorf("%d warnings, want %d:\n%s", got, test.warnings, log.String())
+				}
+				if test.started {
+					p.stop()
+				}
+			})
+		})
+	}
+}
+
+// TestInformer_SlowHandlerIsLogged checks that it is, once it has fallen far behind.
+func TestInformer_SlowHandlerIsLogged(t *testing.T) {
+	bothModes(t, func(t *testing.T, w *world) {
+		for n := range slowBacklog + 3 {
+			w.create(fmt.Sprint("o", n))
+		}
+		var log syncBuffer
+		logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log)))
+		p := w.prepare()
+		p.handleWith(func(string) { time.Sleep(time.Second) }, cache.HandlerOptions{Logger: &logger})
+		p.run()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		// The third has not enough behind it any more.
+		if got := strings.Count(log.String(), `handler="github.com/warmcache/warmcache/informer_test.recorder" duration="1s"`); got != 2 {
+			t.Errorf("%d lines:\n%s", got, log.String())
+		}
+		p.stop()
+	})
+}
+
+// slowBacklog is client-go's (shared_informer.go, initialBufferSize).
+const slowBacklog = 1024
 
 // TestInformer_HandlerCallsInformerDuringStop checks that a handler may still use
 // the informer that waits for it. client-go holds a lock meanwhile, which
@@ -227,7 +340,7 @@ func TestInformer_HandlerPanics_AreLogged(t *testing.T) {
 	defer func() { utilruntime.ReallyCrash = true }()
 	asClientGo(t, func(t *testing.T, w *world) {
 		w.create("a", "b", "c")
-		var log bytes.Buffer
+		var log syncBuffer
 		logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log)))
 		p := w.prepare()
 		var registrations []cache.ResourceEventHandlerRegistration
