@@ -3,6 +3,7 @@ package informer_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -175,6 +176,98 @@ func TestInformer_RelistOrder(t *testing.T) {
 	})
 }
 
+// TestInformer_RelistAndResyncs checks what a list after a cut watch tells a handler
+// that resyncs: what differs. client-go tells it everything.
+func TestInformer_RelistAndResyncs(t *testing.T) {
+	bothModes(t, func(t *testing.T, w *world) {
+		w.create("same", "changed")
+		p := w.prepare(func(o *informer.Options) { o.ResyncPeriod = time.Hour })
+		resyncing := p.handle()
+		other := p.handleWith(nil, cache.HandlerOptions{ResyncPeriod: new(time.Duration)})
+		p.run()
+		time.Sleep(61 * time.Minute)
+		synctest.Wait()
+		if n := len(resyncing.take()); n != 4 {
+			t.Errorf("%d events, want 2 objects and their resync", n)
+		}
+		w.wantEvents(other, "initial changed", "initial same")
+		w.whileDown(func() { w.update("changed", "new"); w.create("added") })
+		time.Sleep(2 * time.Minute)
+		w.wantEvents(resyncing, "add added", "update changed")
+		w.wantEvents(other, "add added", "update changed")
+		p.stop()
+	})
+}
+
+// TestInformer_ResyncsAcrossLists checks that lists do not put resyncs off. client-go
+// begins to count anew at each.
+func TestInformer_ResyncsAcrossLists(t *testing.T) {
+	bothModes(t, func(t *testing.T, w *world) {
+		w.create("a")
+		p := w.start(func(o *informer.Options) { o.ResyncPeriod = time.Minute }).synced()
+		for minute := range 3 {
+			p.recorder.take()
+			time.Sleep(40 * time.Second)
+			w.whileDown(func() { w.update("a", fmt.Sprint(minute)) })
+			time.Sleep(10 * time.Second)
+			w.wantEvents(p.recorder, "update a")
+			time.Sleep(10*time.Second + time.Millisecond)
+			w.wantEvents(p.recorder, "resync a")
+		}
+		p.stop()
+	})
+}
+
+// TestInformer_NegativeResyncPeriod checks that it means none. client-go takes it for
+// a period shorter than the informer's.
+func TestInformer_NegativeResyncPeriod(t *testing.T) {
+	bothModes(t, func(t *testing.T, w *world) {
+		w.create("a")
+		p := w.prepare(func(o *informer.Options) { o.ResyncPeriod = time.Minute })
+		never := -time.Second
+		r := p.handleWith(nil, cache.HandlerOptions{ResyncPeriod: &never})
+		p.handle()
+		p.run()
+		time.Sleep(5 * time.Minute)
+		w.wantEvents(r, "initial a")
+		p.stop()
+	})
+}
+
+// TestInformer_NoExample checks an informer that does not say what type it expects:
+// it takes any.
+func TestInformer_NoExample(t *testing.T) {
+	for name, m := range map[string]func(cache.ListerWatcher) cache.SharedIndexInformer{
+		"client-go": func(lw cache.ListerWatcher) cache.SharedIndexInformer {
+			return cache.NewSharedIndexInformer(lw, nil, 0, cache.Indexers{})
+		},
+		"ours": func(lw cache.ListerWatcher) cache.SharedIndexInformer {
+			return must(informer.New(lw, nil, informer.Options{}))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.create("a")
+				foreign := &corev1.Secret{ObjectMeta: configMap("a", "").ObjectMeta}
+				foreign.ResourceVersion = "1000"
+				w.make = func(lw cache.ListerWatcher, _ informer.Options) cache.SharedIndexInformer {
+					return m(tampered(lw, foreign))
+				}
+				p := w.start().synced()
+				w.update("a", "new")
+				w.wantEvents(p.recorder, "initial a", "update a")
+				if found, _, err := p.informer.GetStore().GetByKey("default/a"); found != any(foreign) || err != nil {
+					t.Errorf("found %v, %v", found, err)
+				}
+				if got, want := p.informer.HasSyncedChecker().Name(), "SharedIndexInformer <nil>"; got != want {
+					t.Errorf("name %q, want %q", got, want)
+				}
+				p.stop()
+			})
+		})
+	}
+}
+
 // tampered is a ListerWatcher whose watches show another object than the server
 // sent, once.
 func tampered(lw cache.ListerWatcher, instead runtime.Object) cache.ListerWatcher {
@@ -302,6 +395,7 @@ func TestInformer_Tables(t *testing.T) {
 		p := &process{w: w, informer: i, done: make(chan struct{})}
 		p.run()
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		if i.HasSynced() || failed == nil || !strings.Contains(strings.ToLower(failed.Error()), "table") {
 			t.Errorf("synced %v, error %v", i.HasSynced(), failed)
 		}

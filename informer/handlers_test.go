@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/tools/cache"
 
@@ -296,6 +297,9 @@ func TestInformer_WatchErrorHandler(t *testing.T) {
 		var failed []string
 		err := p.informer.SetWatchErrorHandler(func(r *cache.Reflector, err error) {
 			cache.DefaultWatchErrorHandler(t.Context(), r, err)
+			if !apierrors.IsForbidden(err) || r.Name() == "" {
+				t.Errorf("%s failed with %v", r.Name(), err)
+			}
 			failed = append(failed, r.TypeDescription())
 		})
 		if err != nil {

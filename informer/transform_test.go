@@ -1,9 +1,11 @@
 package informer_test
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -146,6 +148,60 @@ func TestInformer_Transform_OnceAcrossRestarts(t *testing.T) {
 		if deletes < 3 || resyncs < 5 {
 			t.Errorf("%d deletes and %d resyncs are too few for this test", deletes, resyncs)
 		}
+	})
+}
+
+// TestInformer_Transform_NeverSeesTombstones checks what a transform may expect to
+// be given when a list finds an object gone.
+func TestInformer_Transform_NeverSeesTombstones(t *testing.T) {
+	asClientGo(t, func(t *testing.T, w *world) {
+		w.create("a", "b")
+		p := w.transformed(func(obj any) (any, error) {
+			if _, ok := obj.(*corev1.ConfigMap); !ok {
+				t.Errorf("asked to transform a %T", obj)
+			}
+			return obj, nil
+		})
+		p.recorder = p.handle()
+		p.run()
+		p.synced()
+		w.whileDown(func() { w.delete("b"); w.update("a", "new") })
+		time.Sleep(2 * time.Minute)
+		w.wantEvents(p.recorder, "initial a", "initial b", "delete b", "update a")
+		w.delete("a")
+		w.wantEvents(p.recorder, "delete a")
+		p.stop()
+	})
+}
+
+// TestInformer_Transform_FailsAtTheStart checks that an informer has not synced
+// before it could transform everything. client-go, when the list is streamed, drops
+// the object and says that it has synced.
+func TestInformer_Transform_FailsAtTheStart(t *testing.T) {
+	bothModes(t, func(t *testing.T, w *world) {
+		w.create("a", "b")
+		var mended atomic.Bool
+		p := w.transformed(func(obj any) (any, error) {
+			if cm, ok := obj.(*corev1.ConfigMap); ok && cm.Name == "b" && !mended.Load() {
+				return nil, errors.New("broken transform")
+			}
+			return obj, nil
+		})
+		var failed error
+		if err := p.informer.SetWatchErrorHandler(func(_ *cache.Reflector, err error) { failed = err }); err != nil {
+			t.Fatal(err)
+		}
+		p.recorder = p.handle()
+		p.run()
+		time.Sleep(time.Minute)
+		w.wantEvents(p.recorder)
+		if p.informer.HasSynced() || failed == nil || !strings.Contains(failed.Error(), "broken transform") {
+			t.Errorf("synced %v, error %v", p.informer.HasSynced(), failed)
+		}
+		mended.Store(true)
+		p.synced()
+		w.wantEvents(p.recorder, "initial a", "initial b")
+		p.stop()
 	})
 }
 

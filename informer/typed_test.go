@@ -43,7 +43,7 @@ func (r *typedRecorder) OnUpdate(old, obj *corev1.ConfigMap) {
 func (r *typedRecorder) OnDelete(obj cache.DeletedObject[*corev1.ConfigMap]) {
 	word := "delete "
 	if obj.FinalStateUnknown != nil {
-		word = "delete unknown "
+		word = "delete unknown " + must(cache.DeletionHandlingObjectToName(*obj.FinalStateUnknown)).String() + " = "
 	}
 	r.told = append(r.told, word+obj.GetKey()+" "+obj.GetObjectName().Name+" "+obj.OptionalObj.Data["value"])
 }
@@ -71,13 +71,14 @@ func TestTyped_Handlers(t *testing.T) {
 			t.Errorf("told %v, want %v", got, want)
 		}
 		time.Sleep(61 * time.Second)
+		synctest.Wait()
 		if got, want := r.take(), []string{"update b created to created"}; !slices.Equal(got, want) {
 			t.Errorf("told %v, want a resync", got)
 		}
 		w.whileDown(func() { w.delete("b") })
 		time.Sleep(50 * time.Second) // before the next resync
 		synctest.Wait()
-		if got, want := r.take(), []string{"delete unknown default/b b created"}; !slices.Equal(got, want) {
+		if got, want := r.take(), []string{"delete unknown default/b = default/b b created"}; !slices.Equal(got, want) {
 			t.Errorf("told %v, want %v", got, want)
 		}
 		p.stop()
