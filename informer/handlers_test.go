@@ -314,6 +314,30 @@ func TestInformer_WatchErrorHandler(t *testing.T) {
 	})
 }
 
+type contextKey struct{}
+
+// TestInformer_WatchErrorHandlerWithContext checks that the handler can tell which
+// informer it is called for, and by whom that was run.
+func TestInformer_WatchErrorHandlerWithContext(t *testing.T) {
+	asClientGo(t, func(t *testing.T, w *world) {
+		w.server.Inject(apitest.Fault{Status: http.StatusForbidden})
+		p := w.prepare(func(o *informer.Options) { o.ObjectDescription = "settings" })
+		var failed []string
+		err := p.informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, _ error) {
+			failed = append(failed, fmt.Sprint(r.TypeDescription(), " run by ", ctx.Value(contextKey{})))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), contextKey{}, "the test"), time.Second)
+		defer cancel()
+		p.informer.RunWithContext(ctx)
+		if len(failed) == 0 || failed[0] != "settings run by the test" {
+			t.Errorf("failures of %q", failed)
+		}
+	})
+}
+
 // TestInformer_Controller checks what code for client-go reaches through
 // GetController.
 func TestInformer_Controller(t *testing.T) {

@@ -95,7 +95,7 @@ func inMemory(lw cache.ListerWatcher, o informer.Options) cache.SharedIndexInfor
 // stock is client-go's informer.
 func stock(lw cache.ListerWatcher, o informer.Options) cache.SharedIndexInformer {
 	return cache.NewSharedIndexInformerWithOptions(lw, &corev1.ConfigMap{}, cache.SharedIndexInformerOptions{
-		ResyncPeriod: o.ResyncPeriod, Indexers: o.Indexers,
+		ResyncPeriod: o.ResyncPeriod, Indexers: o.Indexers, ObjectDescription: o.ObjectDescription,
 	})
 }
 
