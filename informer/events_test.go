@@ -204,14 +204,14 @@ func TestInformer_RelistAndResyncs(t *testing.T) {
 func TestInformer_ResyncsAcrossLists(t *testing.T) {
 	bothModes(t, func(t *testing.T, w *world) {
 		w.create("a")
-		p := w.start(func(o *informer.Options) { o.ResyncPeriod = time.Minute }).synced()
-		for minute := range 3 {
+		p := w.start(func(o *informer.Options) { o.ResyncPeriod = 10 * time.Minute }).synced()
+		for round := range 3 {
 			p.recorder.take()
-			time.Sleep(40 * time.Second)
-			w.whileDown(func() { w.update("a", fmt.Sprint(minute)) })
-			time.Sleep(10 * time.Second)
+			time.Sleep(5 * time.Minute)
+			w.whileDown(func() { w.update("a", fmt.Sprint(round)) })
+			time.Sleep(3 * time.Minute)
 			w.wantEvents(p.recorder, "update a")
-			time.Sleep(10*time.Second + time.Millisecond)
+			time.Sleep(2*time.Minute + time.Millisecond)
 			w.wantEvents(p.recorder, "resync a")
 		}
 		p.stop()

@@ -2,6 +2,7 @@ package informer_test
 
 import (
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,18 +27,27 @@ func asTyped(t *testing.T, test func(t *testing.T, w *world, p *process, i typed
 }
 
 // typedRecorder is a handler that gets objects of its type.
-type typedRecorder struct{ told []string }
+type typedRecorder struct {
+	mu   sync.Mutex
+	told []string
+}
+
+func (r *typedRecorder) tell(event string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.told = append(r.told, event)
+}
 
 func (r *typedRecorder) OnAdd(obj *corev1.ConfigMap, initial bool) {
 	word := "add "
 	if initial {
 		word = "initial "
 	}
-	r.told = append(r.told, word+obj.Name)
+	r.tell(word + obj.Name)
 }
 
 func (r *typedRecorder) OnUpdate(old, obj *corev1.ConfigMap) {
-	r.told = append(r.told, "update "+old.Name+" "+old.Data["value"]+" to "+obj.Data["value"])
+	r.tell("update " + old.Name + " " + old.Data["value"] + " to " + obj.Data["value"])
 }
 
 func (r *typedRecorder) OnDelete(obj cache.DeletedObject[*corev1.ConfigMap]) {
@@ -45,10 +55,12 @@ func (r *typedRecorder) OnDelete(obj cache.DeletedObject[*corev1.ConfigMap]) {
 	if obj.FinalStateUnknown != nil {
 		word = "delete unknown " + must(cache.DeletionHandlingObjectToName(*obj.FinalStateUnknown)).String() + " = "
 	}
-	r.told = append(r.told, word+obj.GetKey()+" "+obj.GetObjectName().Name+" "+obj.OptionalObj.Data["value"])
+	r.tell(word + obj.GetKey() + " " + obj.GetObjectName().Name + " " + obj.OptionalObj.Data["value"])
 }
 
 func (r *typedRecorder) take() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	told := r.told
 	r.told = nil
 	return told
