@@ -49,6 +49,9 @@ type Indexer struct {
 	version atomic.Pointer[string]
 	// indexErrors counts failed calls of index functions.
 	indexErrors atomic.Int64
+	// indexers are what GetIndexers returns a copy of. The map is never modified,
+	// only replaced.
+	indexers atomic.Pointer[cache.Indexers]
 	// writing is what Durability needs to know of what write guards: it must not
 	// wait for a collection that waits for its disk. Nil without a collection.
 	writing atomic.Pointer[writing]
@@ -84,6 +87,7 @@ func New(o Options) *Indexer {
 	x.write.versions = maps.Clone(o.IndexVersions)
 	guarded := x.registerLocked(o.Indexers)
 	x.objects = cache.NewThreadSafeStore(guarded, cache.Indices{}).(cache.ThreadSafeStoreWithTransaction)
+	x.showIndexersLocked()
 	x.setVersion("")
 	return x
 }
@@ -133,7 +137,14 @@ func (x *Indexer) IndexKeys(indexName, indexedValue string) ([]string, error) {
 
 // ListIndexFuncValues implements cache.Indexer.
 func (x *Indexer) ListIndexFuncValues(indexName string) []string {
-	return x.objects.ListIndexFuncValues(indexName)
+	values := x.objects.ListIndexFuncValues(indexName)
+	if x.indexErrors.Load() > 0 {
+		values = slices.DeleteFunc(values, func(value string) bool {
+			keys, _ := x.IndexKeys(indexName, value)
+			return len(keys) == 0
+		})
+	}
+	return values
 }
 
 // ByIndex implements cache.Indexer.

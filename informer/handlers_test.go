@@ -317,23 +317,30 @@ func TestInformer_WatchErrorHandler(t *testing.T) {
 type contextKey struct{}
 
 // TestInformer_WatchErrorHandlerWithContext checks that the handler can tell which
-// informer it is called for, and by whom that was run.
+// informer it is called for, how far that has got, and who runs it.
 func TestInformer_WatchErrorHandlerWithContext(t *testing.T) {
 	asClientGo(t, func(t *testing.T, w *world) {
-		w.server.Inject(apitest.Fault{Status: http.StatusForbidden})
+		w.create("a")
 		p := w.prepare(func(o *informer.Options) { o.ObjectDescription = "settings" })
 		var failed []string
 		err := p.informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, _ error) {
-			failed = append(failed, fmt.Sprint(r.TypeDescription(), " run by ", ctx.Value(contextKey{})))
+			failed = append(failed, fmt.Sprint(r.TypeDescription(), " at ", r.LastSyncResourceVersion(), " run by ", ctx.Value(contextKey{})))
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), contextKey{}, "the test"), time.Second)
+		ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), contextKey{}, "the test"), time.Minute)
 		defer cancel()
+		go func() {
+			<-p.informer.HasSyncedChecker().Done()
+			time.Sleep(10 * time.Second)
+			w.server.Inject(apitest.Fault{Status: http.StatusForbidden})
+			w.server.EndWatches()
+		}()
 		p.informer.RunWithContext(ctx)
-		if len(failed) == 0 || failed[0] != "settings run by the test" {
-			t.Errorf("failures of %q", failed)
+		want := fmt.Sprint("settings at ", w.server.ResourceVersion(), " run by the test")
+		if len(failed) == 0 || failed[0] != want {
+			t.Errorf("failures of %q, want %q", failed, want)
 		}
 	})
 }
