@@ -124,7 +124,7 @@ func (i *sharedIndexInformer) AddIndexers(indexers cache.Indexers) error {
 	i.lifecycle.Lock()
 	defer i.lifecycle.Unlock()
 	if i.lifecycle.stopped {
-		return fmt.Errorf("indexers were not added: %w", errStopped)
+		return fmt.Errorf("indexers were not added because %w", errStopped)
 	}
 	return i.indexer.AddIndexers(indexers)
 }
