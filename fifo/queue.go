@@ -188,20 +188,25 @@ func (q *Queue) push(t cache.DeltaType, obj any) error {
 	return nil
 }
 
-// newDelta computes the key and applies the transform. A delta without a key or
-// an object would vanish in the queue, while its version moves on.
+// newDelta applies the transform and computes the key of its result, as client-go
+// does. A delta without a key or an object would vanish in the queue, while its
+// version moves on.
 func (q *Queue) newDelta(t cache.DeltaType, obj any) (Delta, error) {
 	key, err := keyOf(obj)
 	if err != nil {
 		return Delta{}, err
 	}
-	if _, isTombstone := obj.(cache.DeletedFinalStateUnknown); !isTombstone && q.transform != nil {
-		if obj, err = q.transform(obj); err != nil {
-			return Delta{}, fmt.Errorf("transform of %s: %w", key, err)
-		}
-		if obj == nil {
-			return Delta{}, fmt.Errorf("%w: the transform of %s returned nil", ErrInvalidObject, key)
-		}
+	if _, isTombstone := obj.(cache.DeletedFinalStateUnknown); isTombstone || q.transform == nil {
+		return Delta{Type: t, Key: key, Object: obj}, nil
+	}
+	if obj, err = q.transform(obj); err != nil {
+		return Delta{}, fmt.Errorf("transform of %s: %w", key, err)
+	}
+	if obj == nil {
+		return Delta{}, fmt.Errorf("%w: the transform of %s returned nil", ErrInvalidObject, key)
+	}
+	if key, err = keyOf(obj); err != nil {
+		return Delta{}, fmt.Errorf("after the transform: %w", err)
 	}
 	return Delta{Type: t, Key: key, Object: obj}, nil
 }

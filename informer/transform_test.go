@@ -293,7 +293,8 @@ func TestInformer_Transform_AnotherType(t *testing.T) {
 	})
 }
 
-// TestInformer_Transform_Rename checks a transform that gives objects other names.
+// TestInformer_Transform_Rename checks a transform that gives objects other names,
+// under which they must be found.
 func TestInformer_Transform_Rename(t *testing.T) {
 	rename := func(obj any) (any, error) {
 		if cm, ok := obj.(*corev1.ConfigMap); ok {
@@ -311,6 +312,12 @@ func TestInformer_Transform_Rename(t *testing.T) {
 		w.update("a", "new")
 		w.delete("b")
 		w.wantEvents(p.recorder, "update A", "delete B")
+		if _, found, err := p.informer.GetStore().GetByKey("default/A"); !found || err != nil {
+			t.Errorf("found %v, %v", found, err)
+		}
+		if keys := p.informer.GetStore().ListKeys(); !slices.Equal(keys, []string{"default/A"}) {
+			t.Errorf("keys %v", keys)
+		}
 		p.stop()
 	})
 }
