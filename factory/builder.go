@@ -39,6 +39,9 @@ func newBuilder(db store.Store, s *server, opts []Option) (*builder, error) {
 	if err := c.validate(db); err != nil {
 		return nil, err
 	}
+	if c.discovery != nil {
+		s = s.withSchemas(c.discovery)
+	}
 	b := &builder{db: db, config: c, server: s, newInformer: informer.New}
 	var err error
 	b.selection, err = selectionOf(c.tweak)
@@ -73,6 +76,9 @@ func (b *builder) build(t target, lw cache.ListerWatcher) cache.SharedIndexInfor
 		ListBelow:        b.config.listBelow,
 		Clock:            b.config.clock,
 		Logger:           b.config.logger,
+	}
+	if t.form != store.FormTyped {
+		o.ObjectDescription = t.gvr.String() // The type says nothing.
 	}
 	b.persist(t, &o)
 	inf, err := b.newInformer(lw, t.example, o)

@@ -36,7 +36,7 @@ func (c caller) listerWatcher() cache.ListerWatcher {
 
 func (c caller) list(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 	client := c.client()
-	c.apply(&opts)
+	applyTweak(c.tweak, &opts)
 	out := client.MethodByName("List").Call([]reflect.Value{reflect.ValueOf(ctx), reflect.ValueOf(opts)})
 	if err, failed := out[1].Interface().(error); failed {
 		// Clients return an empty list along with an error. It must not be
@@ -48,13 +48,13 @@ func (c caller) list(ctx context.Context, opts metav1.ListOptions) (runtime.Obje
 
 func (c caller) watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 	client := c.client()
-	c.apply(&opts)
+	applyTweak(c.tweak, &opts)
 	return client.Interface().(watcher).Watch(ctx, opts)
 }
 
-func (c caller) apply(opts *metav1.ListOptions) {
-	if c.tweak != nil {
-		c.tweak(opts)
+func applyTweak(tweak internalinterfaces.TweakListOptionsFunc, opts *metav1.ListOptions) {
+	if tweak != nil {
+		tweak(opts)
 	}
 }
 

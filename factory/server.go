@@ -49,6 +49,13 @@ func serverOf(clientset kubernetes.Interface) *server {
 	)
 }
 
+// withSchemas returns a server that asks d for the schemas.
+func (s *server) withSchemas(d discovery.OpenAPIV3SchemaInterface) *server {
+	return &server{cluster: s.cluster, schemas: newAnswer(func(ctx context.Context) (map[string]string, error) {
+		return schemasOf(ctx, openAPIOf(ctx, d))
+	})}
+}
+
 func clusterOf(ctx context.Context, namespace func(context.Context, string, metav1.GetOptions) (metav1.Object, error)) (string, error) {
 	ns, err := namespace(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
 	switch {
@@ -91,14 +98,17 @@ func schemasOf(ctx context.Context, client openapi.ClientWithContext) (map[strin
 
 // openAPIOf returns nil if there is no openapi client. client-go's fakes say so by
 // a panic, which is of no more interest than a nil.
-func openAPIOf(ctx context.Context, d discovery.DiscoveryInterfaces) (client openapi.ClientWithContext) {
+func openAPIOf(ctx context.Context, d discovery.OpenAPIV3SchemaInterface) (client openapi.ClientWithContext) {
 	defer func() {
 		if recover() != nil {
 			client = nil
 		}
 	}()
-	return d.OpenAPIV3WithContext(ctx)
+	return discovery.OpenAPIV3ToSchemaInterfaceWithContext(d).OpenAPIV3WithContext(ctx)
 }
+
+// noOpenAPI is for clients that do not lead to schemas.
+func noOpenAPI(context.Context) openapi.ClientWithContext { return nil }
 
 // withheld tells an API server's refusal, which will not change while this
 // process starts its informers, from a failure to reach it.
