@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/warmcache/warmcache/e2e/controlplane"
 )
 
 // waitCurrent waits until indexers and handlers know what the server has.
@@ -62,9 +64,18 @@ func differs[V any](what string, want, got map[string]V) error {
 	return nil
 }
 
-func (c *child) requests(resource string) requests {
+// requests returns what the informer of a resource, or of the subscription of that
+// name, has asked.
+func (c *child) requests(name string) requests {
 	c.subject.t.Helper()
-	return requestsOf(c.subject.t, c.subject.api, c.agent, resource)
+	for _, s := range c.subject.config.Subscriptions {
+		if s.Name == name {
+			return requestsFor(c.subject.t, c.subject.api, func(e controlplane.AuditEvent) bool {
+				return e.UserAgent == s.agent(c.agent) && e.Resource == s.Resource.Resource && e.Version == s.Resource.Version
+			})
+		}
+	}
+	return requestsOf(c.subject.t, c.subject.api, c.agent, name)
 }
 
 // wantLists fails the test unless each informer of the process has read its
@@ -72,9 +83,9 @@ func (c *child) requests(resource string) requests {
 func (c *child) wantLists(n int) {
 	t := c.subject.t
 	t.Helper()
-	for _, k := range c.subject.kinds {
-		if r := c.requests(k.resource.Resource); r.Lists != n {
-			t.Errorf("%s: read the collection of %s %d times, want %d; %s", c.agent, k.resource.Resource, r.Lists, n, r)
+	for name := range c.views {
+		if r := c.requests(name); r.Lists != n {
+			t.Errorf("%s: read the collection of %s %d times, want %d; %s", c.agent, name, r.Lists, n, r)
 		}
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/warmcache/warmcache/e2e/controlplane"
 	"github.com/warmcache/warmcache/store/bolt/bolttest"
 )
 
@@ -253,16 +254,9 @@ func (p *exampleProcess) waitForOutcome(name, want string) {
 
 func (p *exampleProcess) wantLists(want int) {
 	p.Helper()
-	events, err := plane.API.AuditEvents()
-	if err != nil {
-		p.Fatal(err)
-	}
-	var r requests
-	for _, event := range events {
-		if strings.HasPrefix(event.UserAgent, p.name+"/") && event.Resource == "configmaps" {
-			r.add(event)
-		}
-	}
+	r := requestsFor(p.T, plane.API, func(e controlplane.AuditEvent) bool {
+		return strings.HasPrefix(e.UserAgent, p.name+"/") && e.Resource == "configmaps"
+	})
 	if p.Logf("%s: %s", p.name, r); r.Lists != want {
 		p.Errorf("%s: %s; want %d lists", p.name, r, want)
 	}
