@@ -105,9 +105,10 @@ func (c *child) waitSynced() *snapshot {
 	t.Helper()
 	select {
 	case s := <-c.synced:
+		log := auditEvents(t, c.subject.api)
 		for resource, contents := range s.Informers {
 			t.Logf("%s: %s synced after %.2f s: %s; %s", c.agent, resource, s.SinceStart.Seconds(),
-				c.requests(resource), contents.Status.ListReason)
+				c.requestsIn(log, resource), contents.Status.ListReason)
 		}
 		return s
 	case <-c.done:

@@ -68,14 +68,20 @@ func differs[V any](what string, want, got map[string]V) error {
 // name, has asked.
 func (c *child) requests(name string) requests {
 	c.subject.t.Helper()
+	return c.requestsIn(auditEvents(c.subject.t, c.subject.api), name)
+}
+
+// requestsIn is requests for who has read the audit log, which is long, already.
+func (c *child) requestsIn(log []controlplane.AuditEvent, name string) requests {
+	agent, resource, version := c.agent, name, ""
 	for _, s := range c.subject.config.Subscriptions {
 		if s.Name == name {
-			return requestsFor(c.subject.t, c.subject.api, func(e controlplane.AuditEvent) bool {
-				return e.UserAgent == s.agent(c.agent) && e.Resource == s.Resource.Resource && e.Version == s.Resource.Version
-			})
+			agent, resource, version = s.agent(c.agent), s.Resource.Resource, s.Resource.Version
 		}
 	}
-	return requestsOf(c.subject.t, c.subject.api, c.agent, name)
+	return requestsIn(log, func(e controlplane.AuditEvent) bool {
+		return e.UserAgent == agent && e.Resource == resource && (version == "" || e.Version == version)
+	})
 }
 
 // wantLists fails the test unless each informer of the process has read its
@@ -83,8 +89,9 @@ func (c *child) requests(name string) requests {
 func (c *child) wantLists(n int) {
 	t := c.subject.t
 	t.Helper()
+	log := auditEvents(t, c.subject.api)
 	for name := range c.views {
-		if r := c.requests(name); r.Lists != n {
+		if r := c.requestsIn(log, name); r.Lists != n {
 			t.Errorf("%s: read the collection of %s %d times, want %d; %s", c.agent, name, r.Lists, n, r)
 		}
 	}

@@ -84,7 +84,6 @@ func (e *exampleController) writeKubeconfig() {
 	e.Helper()
 	server := plane.API.Config()
 	// By hand: clientcmd would bring a module of its own.
-	type object = map[string]any
 	config, err := json.Marshal(object{
 		"apiVersion": "v1", "kind": "Config", "current-context": "e2e",
 		"clusters": []object{{"name": "e2e", "cluster": object{"server": server.Host, "certificate-authority-data": server.CAData}}},

@@ -46,10 +46,19 @@ func requestsOf(t *testing.T, api *controlplane.APIServer, agent, resource strin
 // requestsFor returns those requests to an API server that are relevant.
 func requestsFor(t *testing.T, api *controlplane.APIServer, relevant func(controlplane.AuditEvent) bool) requests {
 	t.Helper()
+	return requestsIn(auditEvents(t, api), relevant)
+}
+
+func auditEvents(t *testing.T, api *controlplane.APIServer) []controlplane.AuditEvent {
+	t.Helper()
 	events, err := api.AuditEvents()
 	if err != nil {
 		t.Fatal(err)
 	}
+	return events
+}
+
+func requestsIn(events []controlplane.AuditEvent, relevant func(controlplane.AuditEvent) bool) requests {
 	var r requests
 	for _, event := range events {
 		if relevant(event) {
