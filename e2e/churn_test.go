@@ -123,10 +123,13 @@ func (c *churn) step(ctx context.Context, rng *rand.Rand) error {
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		what, err = "came too late", nil
 	}
+	if err != nil {
+		return err
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.mu.done[what]++
-	return err
+	return nil
 }
 
 func (c *churn) in(m material, namespace string) dynamic.ResourceInterface {

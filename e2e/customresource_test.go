@@ -190,13 +190,13 @@ func TestCustomResource_DefinitionDeleted_IsNotStale(t *testing.T) {
 	w.config.Stale = 2 * time.Second
 
 	c := w.start()
-	// By then the pauses between attempts are longer than the policy waits.
+	// The pause before the fourth attempt is of 3.2 s at least.
 	c.waitUntil("the server has been asked for a while", func(now contents) error {
 		if now.Status.Synced {
 			t.Fatalf("synced although the server answers; status: %+v", now.Status)
 		}
 		for name := range c.views {
-			if r := c.requests(name); r.Probes < 5 {
+			if r := c.requests(name); r.Probes < 4 {
 				return errors.New("few requests yet")
 			}
 		}
