@@ -33,16 +33,17 @@ type builder struct {
 }
 
 // newBuilder validates the options, or returns an error that wraps
-// ErrInvalidOptions.
+// ErrInvalidOptions. If the server is not known yet, ask must be called before
+// build.
 func newBuilder(db store.Store, s *server, opts []Option) (*builder, error) {
 	c := newConfig(opts)
 	if err := c.validate(db); err != nil {
 		return nil, err
 	}
-	if c.discovery != nil {
-		s = s.withSchemas(c.discovery)
+	b := &builder{db: db, config: c, newInformer: informer.New}
+	if s != nil {
+		b.ask(s)
 	}
-	b := &builder{db: db, config: c, server: s, newInformer: informer.New}
 	var err error
 	b.selection, err = selectionOf(c.tweak)
 	if errors.Is(err, ErrInvalidOptions) {
@@ -50,6 +51,14 @@ func newBuilder(db store.Store, s *server, opts []Option) (*builder, error) {
 	}
 	b.unpersistable = err
 	return b, nil
+}
+
+// ask makes s the server of all informers that are built from now on.
+func (b *builder) ask(s *server) {
+	if b.config.discovery != nil {
+		s = s.withSchemas(b.config.discovery)
+	}
+	b.server = s
 }
 
 // target is what an informer holds.
@@ -77,6 +86,7 @@ func (b *builder) build(t target, lw cache.ListerWatcher) cache.SharedIndexInfor
 		Clock:            b.config.clock,
 		Logger:           b.config.logger,
 	}
+	o.InformerMetricsProvider = b.config.metricsProvider
 	if t.form != store.FormTyped {
 		o.ObjectDescription = t.gvr.String() // The type says nothing.
 	}
@@ -86,6 +96,7 @@ func (b *builder) build(t target, lw cache.ListerWatcher) cache.SharedIndexInfor
 		return b.failing(t.example, err)
 	}
 	b.transform(inf)
+	b.config.observe(inf)
 	return inf
 }
 
@@ -154,5 +165,6 @@ func (b *builder) failing(example runtime.Object, err error) cache.SharedIndexIn
 	}
 	// These options cannot be invalid.
 	inf, _ := b.newInformer(lw, example, informer.Options{Clock: b.config.clock, Logger: b.config.logger})
+	b.config.observe(inf)
 	return inf
 }

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/informers/internalinterfaces"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -19,7 +18,7 @@ import (
 // the clientset's accessors for each request, so that a clientset that changes
 // what they return is obeyed.
 type caller struct {
-	clientset kubernetes.Interface
+	clientset any
 	resource  apiResource
 	namespace string
 	tweak     internalinterfaces.TweakListOptionsFunc

@@ -54,7 +54,10 @@ type config struct {
 	memoryOnly          map[reflect.Type]bool
 	memoryOnlyResources map[schema.GroupVersionResource]bool
 	plaintextSecrets    bool
+	metricsProvider     cache.InformerMetricsProvider
+	observers           []Observer
 	discovery           discovery.OpenAPIV3SchemaInterface
+	scheme              runtime.ObjectTyper
 	clock               clock.WithTicker
 	logger              *klog.Logger
 }
@@ -116,8 +119,12 @@ func (c *config) validate(db store.Store) error {
 		return invalid("WithTransformVersion: WithTransform has a version of its own")
 	case c.has("WithTransform") && c.transform == nil && c.transformVersion != "":
 		return invalid("WithTransform: version %q without a transform", c.transformVersion)
+	case slices.ContainsFunc(c.observers, func(o Observer) bool { return isNil(o) }):
+		return invalid("WithObserver: the observer is nil")
 	case c.has("WithDiscovery") && isNil(c.discovery):
 		return invalid("WithDiscovery: the client is nil")
+	case c.has("WithScheme") && isNil(c.scheme):
+		return invalid("WithScheme: the scheme is nil")
 	case c.clock != nil && isNil(c.clock):
 		return invalid("WithClock: the clock is a nil %T", c.clock)
 	case c.memoryOnly[nil]:
@@ -210,6 +217,12 @@ func WithTransformVersion(version string) Option {
 // resource changes refuses to resume watches of it anyway.
 func WithDiscovery(client discovery.OpenAPIV3SchemaInterface) Option {
 	return option("WithDiscovery", func(c *config) { c.discovery = client })
+}
+
+// WithScheme says which group, version and kind the Go types of a clientset have,
+// for Adopt. It is the Scheme of the package scheme next to a generated clientset.
+func WithScheme(scheme runtime.ObjectTyper) Option {
+	return option("WithScheme", func(c *config) { c.scheme = scheme })
 }
 
 // WithInformerName names the informers in client-go's metrics. The name comes

@@ -45,6 +45,7 @@ func newResourceBuilder(constructor string, db store.Store, s *server, opts []Op
 		return nil, err
 	}
 	return b, b.config.refuse(constructor, map[string]string{
+		"WithScheme":             "its objects have no types of their own",
 		"WithCustomResyncConfig": "its informers have one Go type; use AddEventHandlerWithResyncPeriod",
 		"WithoutPersistence":     "its informers have one Go type; use WithoutPersistenceOf",
 	})

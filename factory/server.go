@@ -25,6 +25,9 @@ type server struct {
 	// schemas maps an openapi path, such as apis/apps/v1, to the URL of its
 	// document, which carries a hash of the content.
 	schemas *answer[map[string]string]
+	// schemasChange says that nobody calls schemas.forget before a start, so that
+	// an answer is good only for those who waited for it.
+	schemasChange bool
 }
 
 // newServer asks with what a client offers: namespace gets one, and openAPI
@@ -51,9 +54,11 @@ func serverOf(clientset kubernetes.Interface) *server {
 
 // withSchemas returns a server that asks d for the schemas.
 func (s *server) withSchemas(d discovery.OpenAPIV3SchemaInterface) *server {
-	return &server{cluster: s.cluster, schemas: newAnswer(func(ctx context.Context) (map[string]string, error) {
+	with := *s
+	with.schemas = newAnswer(func(ctx context.Context) (map[string]string, error) {
 		return schemasOf(ctx, openAPIOf(ctx, d))
-	})}
+	})
+	return &with
 }
 
 func clusterOf(ctx context.Context, namespace func(context.Context, string, metav1.GetOptions) (metav1.Object, error)) (string, error) {
@@ -71,6 +76,9 @@ func clusterOf(ctx context.Context, namespace func(context.Context, string, meta
 func (s *server) schemaOf(gv schema.GroupVersion) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		urls, err := s.schemas.get(ctx)
+		if s.schemasChange {
+			s.schemas.forget()
+		}
 		if err != nil {
 			return "", err
 		}
@@ -97,7 +105,7 @@ func schemasOf(ctx context.Context, client openapi.ClientWithContext) (map[strin
 }
 
 // openAPIOf returns nil if there is no openapi client. client-go's fakes say so by
-// a panic, which is of no more interest than a nil.
+// a panic, which is of no more interest than a nil, or than a nil d.
 func openAPIOf(ctx context.Context, d discovery.OpenAPIV3SchemaInterface) (client openapi.ClientWithContext) {
 	defer func() {
 		if recover() != nil {

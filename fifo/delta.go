@@ -9,8 +9,8 @@ import (
 // resync.
 type Delta struct {
 	Type cache.DeltaType
-	// Key is the key of the object as the server sent it, before the transform,
-	// as DeletionHandlingMetaNamespaceKeyFunc gives it. It is never empty.
+	// Key is the key of the object after the transform, as
+	// DeletionHandlingMetaNamespaceKeyFunc gives it. It is never empty.
 	Key string
 	// Object is the object after the transform. For Deleted it is the final
 	// state that the server sent, or a cache.DeletedFinalStateUnknown around

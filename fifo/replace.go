@@ -37,15 +37,15 @@ func (r *Replacement) Add(obj any) error {
 }
 
 // Remove takes an object out of the list again, because a streamed list reported
-// its deletion. The transform is not called.
+// its deletion. The transform is called, because it may have changed the name.
 func (r *Replacement) Remove(obj any) error {
-	key, err := keyOf(obj)
+	d, err := r.queue.newDelta(cache.Deleted, obj)
 	if err != nil {
 		return err
 	}
-	if i, ok := r.listed[key]; ok {
+	if i, ok := r.listed[d.Key]; ok {
 		r.deltas[i] = Delta{}
-		delete(r.listed, key)
+		delete(r.listed, d.Key)
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ func (i *sharedIndexInformer) AddEventHandlerWithOptions(handler cache.ResourceE
 	i.lifecycle.Lock()
 	defer i.lifecycle.Unlock()
 	if i.lifecycle.stopped {
-		return nil, fmt.Errorf("handler %T was not added: %w", handler, errStopped)
+		return nil, fmt.Errorf("handler %s was not added to shared informer because %w", handlerName(handler), errStopped)
 	}
 	logger := ptr.Deref(options.Logger, klog.Background())
 	resync := i.grantedResyncLocked(logger, ptr.Deref(options.ResyncPeriod, i.options.ResyncPeriod))

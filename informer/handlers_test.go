@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/tools/cache"
 
@@ -296,6 +297,9 @@ func TestInformer_WatchErrorHandler(t *testing.T) {
 		var failed []string
 		err := p.informer.SetWatchErrorHandler(func(r *cache.Reflector, err error) {
 			cache.DefaultWatchErrorHandler(t.Context(), r, err)
+			if !apierrors.IsForbidden(err) || r.Name() == "" {
+				t.Errorf("%s failed with %v", r.Name(), err)
+			}
 			failed = append(failed, r.TypeDescription())
 		})
 		if err != nil {
@@ -306,6 +310,37 @@ func TestInformer_WatchErrorHandler(t *testing.T) {
 		p.stop()
 		if len(failed) == 0 || failed[0] != "*v1.ConfigMap" {
 			t.Errorf("failures of %v", failed)
+		}
+	})
+}
+
+type contextKey struct{}
+
+// TestInformer_WatchErrorHandlerWithContext checks that the handler can tell which
+// informer it is called for, how far that has got, and who runs it.
+func TestInformer_WatchErrorHandlerWithContext(t *testing.T) {
+	asClientGo(t, func(t *testing.T, w *world) {
+		w.create("a")
+		p := w.prepare(func(o *informer.Options) { o.ObjectDescription = "settings" })
+		var failed []string
+		err := p.informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, _ error) {
+			failed = append(failed, fmt.Sprint(r.TypeDescription(), " at ", r.LastSyncResourceVersion(), " run by ", ctx.Value(contextKey{})))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), contextKey{}, "the test"), time.Minute)
+		defer cancel()
+		go func() {
+			<-p.informer.HasSyncedChecker().Done()
+			time.Sleep(10 * time.Second)
+			w.server.Inject(apitest.Fault{Status: http.StatusForbidden})
+			w.server.EndWatches()
+		}()
+		p.informer.RunWithContext(ctx)
+		want := fmt.Sprint("settings at ", w.server.ResourceVersion(), " run by the test")
+		if len(failed) == 0 || failed[0] != want {
+			t.Errorf("failures of %q, want %q", failed, want)
 		}
 	})
 }

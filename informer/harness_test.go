@@ -1,6 +1,7 @@
 package informer_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"maps"
@@ -94,15 +95,18 @@ func inMemory(lw cache.ListerWatcher, o informer.Options) cache.SharedIndexInfor
 // stock is client-go's informer.
 func stock(lw cache.ListerWatcher, o informer.Options) cache.SharedIndexInformer {
 	return cache.NewSharedIndexInformerWithOptions(lw, &corev1.ConfigMap{}, cache.SharedIndexInformerOptions{
-		ResyncPeriod: o.ResyncPeriod, Indexers: o.Indexers,
+		ResyncPeriod: o.ResyncPeriod, Indexers: o.Indexers, ObjectDescription: o.ObjectDescription,
 	})
 }
+
+// makers are client-go's informer, which says what is right, and ours.
+var makers = map[string]maker{"client-go": stock, "persistent": persistent, "in memory": inMemory}
 
 // asClientGo runs a test against client-go's informer, which says what is right,
 // and against ours, with and without a store.
 func asClientGo(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
-	for name, m := range map[string]maker{"client-go": stock, "persistent": persistent, "in memory": inMemory} {
+	for name, m := range makers {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
 				w.make = m
@@ -140,6 +144,24 @@ func inWorldWith(t *testing.T, o apitest.Options, test func(t *testing.T, w *wor
 		}()
 		test(t, &world{t: t, server: server, memory: storetest.NewMemory(), client: client, make: persistent})
 	})
+}
+
+// syncBuffer takes in what several loggers write.
+type syncBuffer struct {
+	mu  sync.Mutex
+	all bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.all.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.all.String()
 }
 
 func configMap(name, value string) *corev1.ConfigMap {

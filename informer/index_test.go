@@ -91,7 +91,7 @@ func TestInformer_IndexFunctionFails(t *testing.T) {
 // The mutation detector can only be switched on by the environment of a process.
 
 func TestInformer_MutationDetector(t *testing.T) {
-	for _, which := range []string{"Initial", "Added", "Updated", "Nothing"} {
+	for _, which := range []string{"Initial", "Loaded", "Departed", "Added", "Updated", "Late", "Nothing"} {
 		t.Run(which, func(t *testing.T) {
 			cmd := exec.Command(os.Args[0], "-test.run=^TestMutationChild$", "-test.v")
 			cmd.Env = append(os.Environ(), "KUBE_CACHE_MUTATION_DETECTOR=true", "WARMCACHE_TEST_MUTATE="+which)
@@ -113,12 +113,20 @@ func TestMutationChild(t *testing.T) {
 		t.Skip("run by TestInformer_MutationDetector")
 	}
 	inWorld(t, func(t *testing.T, w *world) {
-		w.create("a")
+		w.create("a", "gone")
+		if which == "Loaded" || which == "Departed" {
+			w.start().synced().kill()
+		}
+		w.delete("gone")
 		p := w.prepare()
 		mutate := func(obj any) { obj.(*corev1.ConfigMap).Data["value"] = "mutated" }
 		if _, err := p.informer.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
 			AddFunc: func(obj any, initial bool) {
-				if which == "Initial" && initial || which == "Added" && !initial {
+				gone := obj.(*corev1.ConfigMap).Name == "gone"
+				mutateThis := map[string]bool{
+					"Initial": initial, "Loaded": initial && !gone, "Departed": gone, "Added": !initial,
+				}
+				if mutateThis[which] {
 					mutate(obj)
 				}
 			},
@@ -134,6 +142,10 @@ func TestMutationChild(t *testing.T) {
 		<-p.informer.HasSyncedChecker().Done()
 		w.create("b")
 		w.update("b", "new")
+		synctest.Wait()
+		if which == "Late" {
+			must(p.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: mutate}))
+		}
 		time.Sleep(3 * time.Second)
 		p.stop()
 	})

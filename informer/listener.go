@@ -21,6 +21,13 @@ const (
 	deleted
 )
 
+// A handler is slow, as in client-go (shared_informer.go), when a call takes longer
+// than slowCall while more than slowBacklog notifications wait.
+const (
+	slowCall    = 100 * time.Millisecond
+	slowBacklog = 1024
+)
+
 // notification is one call of a handler.
 type notification struct {
 	kind kind
@@ -40,6 +47,7 @@ type notification struct {
 type listener struct {
 	logger  klog.Logger
 	handler cache.ResourceEventHandler
+	name    string
 	clock   clock.Clock
 	// tracker counts the initial notifications that are not delivered yet.
 	tracker *synctrack.SingleFileTracker
@@ -65,12 +73,14 @@ type listener struct {
 }
 
 func newListener(logger klog.Logger, handler cache.ResourceEventHandler, c clock.Clock, upstream string, resync time.Duration) *listener {
+	name := handlerName(handler)
 	l := &listener{
 		logger:   logger,
 		handler:  handler,
+		name:     name,
 		clock:    c,
 		resync:   resync,
-		tracker:  synctrack.NewSingleFileTracker(fmt.Sprintf("%s + event handler %T", upstream, handler)),
+		tracker:  synctrack.NewSingleFileTracker(fmt.Sprintf("%s + event handler %s", upstream, name)),
 		finished: make(chan struct{}),
 	}
 	l.wake = sync.NewCond(&l.mu)
@@ -120,7 +130,10 @@ func (l *listener) run() {
 			return
 		}
 		for n := range batch {
-			if !l.deliver(batch[n]) {
+			start := l.clock.Now()
+			ok := l.deliver(batch[n])
+			l.reportSlow(l.clock.Since(start), len(batch)-n-1)
+			if !ok {
 				// Only seen when crashes are configured not to end the process.
 				l.clock.Sleep(time.Second)
 			}
@@ -170,6 +183,20 @@ func (l *listener) deliver(n notification) (ok bool) {
 	defer l.mu.Unlock()
 	l.mu.handled = n.seq
 	return true
+}
+
+// reportSlow logs a call during which the handler fell further behind. The batch
+// under way still holds left notifications.
+func (l *listener) reportSlow(took time.Duration, left int) {
+	if took < slowCall {
+		return
+	}
+	l.mu.Lock()
+	waiting := left + len(l.mu.waiting)
+	l.mu.Unlock()
+	if waiting > slowBacklog {
+		l.logger.Info("A slow handler falls behind", "handler", l.name, "duration", took, "waiting", waiting)
+	}
 }
 
 func (l *listener) isClosed() bool {

@@ -24,7 +24,7 @@ import (
 )
 
 var (
-	seedFlag     = flag.Uint64("seed", 0, "seed of the randomised restart test; 0 takes a new one")
+	seedFlag     = flag.Uint64("seed", 0, "seed of the randomised tests; 0 takes a new one")
 	restartsFlag = flag.Int("restarts", 200, "restarts of the randomised restart test")
 )
 
