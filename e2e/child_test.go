@@ -31,10 +31,10 @@ type child struct {
 	synced    chan *snapshot
 	snapshots chan *snapshot
 	// done is closed when the process has ended and everything it said is read.
-	// Then err is what was wrong with it, and stopped says that it ended
-	// gracefully.
+	// Then err is what was wrong with it, and stopped, if not nil, says that it
+	// ended gracefully.
 	done    chan struct{}
-	stopped bool
+	stopped *stopped
 	err     error
 }
 
@@ -93,8 +93,8 @@ func (c *child) hear(m message) {
 		c.synced <- m.Synced
 	case m.Snapshot != nil:
 		c.snapshots <- m.Snapshot
-	case m.Stopped:
-		c.stopped = true
+	case m.Stopped != nil:
+		c.stopped = m.Stopped
 	}
 }
 
@@ -105,9 +105,10 @@ func (c *child) waitSynced() *snapshot {
 	t.Helper()
 	select {
 	case s := <-c.synced:
+		log := auditEvents(t, c.subject.api)
 		for resource, contents := range s.Informers {
 			t.Logf("%s: %s synced after %.2f s: %s; %s", c.agent, resource, s.SinceStart.Seconds(),
-				c.requests(resource), contents.Status.ListReason)
+				c.requestsIn(log, resource), contents.Status.ListReason)
 		}
 		return s
 	case <-c.done:
@@ -187,8 +188,11 @@ func (c *child) kill() {
 func (c *child) terminate() {
 	c.subject.t.Helper()
 	c.end(func() error { return c.cmd.Process.Signal(syscall.SIGTERM) })
-	if !c.stopped || c.err != nil {
+	switch {
+	case c.stopped == nil || c.err != nil:
 		c.subject.t.Errorf("%s: did not stop gracefully: %v", c.agent, c.err)
+	case c.stopped.Leaked != "":
+		c.subject.t.Errorf("%s: leaked goroutines: %s", c.agent, c.stopped.Leaked)
 	}
 }
 

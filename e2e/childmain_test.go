@@ -7,14 +7,18 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/signal"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
 
+	"go.uber.org/goleak"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -23,6 +27,7 @@ import (
 	"github.com/warmcache/warmcache/factory"
 	"github.com/warmcache/warmcache/informer"
 	"github.com/warmcache/warmcache/reflector"
+	"github.com/warmcache/warmcache/store"
 	"github.com/warmcache/warmcache/store/bolt"
 )
 
@@ -45,6 +50,8 @@ type childConfig struct {
 	Resumed   bool
 	Stale     time.Duration
 	ListBelow int64
+	// Subscriptions are informers with a name, a door and selectors of their own.
+	Subscriptions []subscription
 }
 
 // message is a line that a child prints. Exactly one field is set.
@@ -55,7 +62,13 @@ type message struct {
 	// Snapshot answers a line on standard input.
 	Snapshot *snapshot `json:",omitempty"`
 	// Stopped is the last message of a graceful stop.
-	Stopped bool `json:",omitempty"`
+	Stopped *stopped `json:",omitempty"`
+}
+
+// stopped is what is left of a process after a graceful stop.
+type stopped struct {
+	// Leaked describes goroutines.
+	Leaked string
 }
 
 // snapshot is what a child reads from its informers at one moment.
@@ -99,7 +112,21 @@ func runChild(encoded string) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	stop()
+	p.say(message{Stopped: &stopped{Leaked: text(p.leaked())}})
 	return 0
+}
+
+// leaked returns an error that describes goroutines which are still there, apart
+// from the one that waits for the next question, and connections that the client
+// keeps for later.
+func (p *process) leaked() error {
+	transport, err := rest.TransportFor(p.restConfig())
+	if err != nil {
+		return err
+	}
+	utilnet.CloseIdleConnectionsFor(transport)
+	return goleak.Find(goleak.IgnoreAnyFunction("github.com/warmcache/warmcache/e2e.(*process).answer"))
 }
 
 // logToStderr makes the log say what the informers do, for failed tests.
@@ -127,48 +154,71 @@ type process struct {
 func (p *process) run(ctx context.Context, in io.Reader) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	client, err := p.client()
-	if err != nil {
-		return err
-	}
 	//hygiene:allow bolt.Open: in a process of its own; the test checks the file
 	db, err := bolt.Open(p.config.Path, bolt.Options{})
 	if err != nil {
 		return err
 	}
-	f, err := factory.New(client, db, p.options()...)
+	sources, err := p.makeInformers(db)
 	if err != nil {
 		return err
 	}
-	synced, err := p.addHandlers(f)
+	synced, err := p.addHandlers()
 	if err != nil {
 		return err
 	}
 	p.started = time.Now()
-	f.StartWithContext(ctx)
+	for _, source := range sources {
+		source.StartWithContext(ctx)
+	}
 	go p.answer(bufio.NewScanner(in), cancel)
 	if cache.WaitFor(ctx, "", synced...) {
 		p.say(message{Synced: p.snapshot()})
 	}
 	<-ctx.Done()
-	f.Shutdown()
-	if err := db.Close(); err != nil {
-		return err
+	for _, source := range sources {
+		source.Shutdown()
 	}
-	p.say(message{Stopped: true})
-	return nil
+	return db.Close()
 }
 
-func (p *process) client() (kubernetes.Interface, error) {
-	return kubernetes.NewForConfig(&rest.Config{
+// makeInformers makes the informers and returns what starts and stops them.
+func (p *process) makeInformers(db store.Store) ([]source, error) {
+	client, err := kubernetes.NewForConfig(p.restConfig())
+	if err != nil {
+		return nil, err
+	}
+	f, err := factory.New(client, db, append(p.options(), p.selecting()...)...)
+	if err != nil {
+		return nil, err
+	}
+	for _, resource := range p.config.Resources {
+		generic, err := f.ForResource(resource)
+		if err != nil {
+			return nil, err
+		}
+		p.informers[resource.Resource] = generic.Informer()
+	}
+	d := &doors{config: p.restConfig(), db: db, options: p.options(), sources: map[selection]source{}}
+	d.own = informer.Options{ListBelow: p.config.ListBelow, Start: p.policy()}
+	for _, s := range p.config.Subscriptions {
+		if p.informers[s.Name], err = d.open(s); err != nil {
+			return nil, err
+		}
+	}
+	return append(slices.Collect(maps.Values(d.sources)), f), nil
+}
+
+func (p *process) restConfig() *rest.Config {
+	return &rest.Config{
 		Host: p.config.Host, BearerToken: p.config.Token, QPS: -1,
 		TLSClientConfig: rest.TLSClientConfig{CAData: p.config.CA},
 		UserAgent:       p.config.UserAgent,
 		ContentConfig:   rest.ContentConfig{ContentType: p.config.ContentType},
-	})
+	}
 }
 
-func (p *process) options() []factory.Option {
+func (p *process) policy() informer.StartPolicy {
 	policy := informer.Confirmed
 	switch {
 	case p.config.Resumed:
@@ -176,27 +226,29 @@ func (p *process) options() []factory.Option {
 	case p.config.Stale > 0:
 		policy = informer.Stale(p.config.Stale)
 	}
+	return policy
+}
+
+func (p *process) options() []factory.Option {
+	return []factory.Option{factory.WithListBelow(p.config.ListBelow), factory.WithStartPolicy(p.policy())}
+}
+
+// selecting has the options that say what the informers of Resources select.
+func (p *process) selecting() []factory.Option {
 	return []factory.Option{
 		factory.WithNamespace(p.config.Namespace),
-		factory.WithListBelow(p.config.ListBelow),
-		factory.WithStartPolicy(policy),
 		factory.WithTweakListOptions(func(o *metav1.ListOptions) {
 			o.LabelSelector, o.FieldSelector = p.config.LabelSelector, p.config.FieldSelector
 		}),
 	}
 }
 
-// addHandlers makes the informers and returns what tells that their handlers have
-// been given the initial state.
-func (p *process) addHandlers(f *factory.Factory) (synced []cache.DoneChecker, err error) {
-	for _, resource := range p.config.Resources {
-		generic, err := f.ForResource(resource)
-		if err != nil {
-			return nil, err
-		}
-		p.informers[resource.Resource] = generic.Informer()
-		handler := reportTo(func(e event) { p.say(message{Event: &e}) }, resource.Resource)
-		registration, err := generic.Informer().AddEventHandler(handler)
+// addHandlers returns what tells that the handlers have been given the initial
+// state.
+func (p *process) addHandlers() (synced []cache.DoneChecker, err error) {
+	for name, inf := range p.informers {
+		handler := reportTo(func(e event) { p.say(message{Event: &e}) }, name)
+		registration, err := inf.AddEventHandler(handler)
 		if err != nil {
 			return nil, err
 		}

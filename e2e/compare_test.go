@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/warmcache/warmcache/e2e/controlplane"
 )
 
 // waitCurrent waits until indexers and handlers know what the server has.
@@ -62,9 +64,24 @@ func differs[V any](what string, want, got map[string]V) error {
 	return nil
 }
 
-func (c *child) requests(resource string) requests {
+// requests returns what the informer of a resource, or of the subscription of that
+// name, has asked.
+func (c *child) requests(name string) requests {
 	c.subject.t.Helper()
-	return requestsOf(c.subject.t, c.subject.api, c.agent, resource)
+	return c.requestsIn(auditEvents(c.subject.t, c.subject.api), name)
+}
+
+// requestsIn is requests for who has read the audit log, which is long, already.
+func (c *child) requestsIn(log []controlplane.AuditEvent, name string) requests {
+	agent, resource, version := c.agent, name, ""
+	for _, s := range c.subject.config.Subscriptions {
+		if s.Name == name {
+			agent, resource, version = s.agent(c.agent), s.Resource.Resource, s.Resource.Version
+		}
+	}
+	return requestsIn(log, func(e controlplane.AuditEvent) bool {
+		return e.UserAgent == agent && e.Resource == resource && (version == "" || e.Version == version)
+	})
 }
 
 // wantLists fails the test unless each informer of the process has read its
@@ -72,9 +89,10 @@ func (c *child) requests(resource string) requests {
 func (c *child) wantLists(n int) {
 	t := c.subject.t
 	t.Helper()
-	for _, k := range c.subject.kinds {
-		if r := c.requests(k.resource.Resource); r.Lists != n {
-			t.Errorf("%s: read the collection of %s %d times, want %d; %s", c.agent, k.resource.Resource, r.Lists, n, r)
+	log := auditEvents(t, c.subject.api)
+	for name := range c.views {
+		if r := c.requestsIn(log, name); r.Lists != n {
+			t.Errorf("%s: read the collection of %s %d times, want %d; %s", c.agent, name, r.Lists, n, r)
 		}
 	}
 }

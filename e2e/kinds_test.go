@@ -121,10 +121,16 @@ type state struct {
 	Empty string
 }
 
+// kindless is an object of which a list shows the kind and a watch does not.
+type kindless interface{ withoutKind() any }
+
 func stateOf(obj any) (key string, s state, err error) {
 	accessor, err := meta.Accessor(obj)
 	if err != nil {
 		return "", state{}, err
+	}
+	if w, ok := obj.(kindless); ok {
+		obj = w.withoutKind()
 	}
 	content, err := json.Marshal(obj)
 	if err != nil {
@@ -188,14 +194,7 @@ func (k kind) fresh(t *testing.T, client kubernetes.Interface, namespace string,
 	if err != nil {
 		t.Fatal(err)
 	}
-	var objects []any
-	if err := meta.EachListItem(list, func(obj runtime.Object) error {
-		objects = append(objects, obj)
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-	states, err := statesOf(objects)
+	states, err := statesOfList(list)
 	if err != nil {
 		t.Fatal(err)
 	}

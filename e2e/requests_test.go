@@ -40,13 +40,28 @@ func (r *requests) add(e controlplane.AuditEvent) {
 // requestsOf returns what a user agent has asked an API server about a resource.
 func requestsOf(t *testing.T, api *controlplane.APIServer, agent, resource string) requests {
 	t.Helper()
+	return requestsFor(t, api, func(e controlplane.AuditEvent) bool { return e.UserAgent == agent && e.Resource == resource })
+}
+
+// requestsFor returns those requests to an API server that are relevant.
+func requestsFor(t *testing.T, api *controlplane.APIServer, relevant func(controlplane.AuditEvent) bool) requests {
+	t.Helper()
+	return requestsIn(auditEvents(t, api), relevant)
+}
+
+func auditEvents(t *testing.T, api *controlplane.APIServer) []controlplane.AuditEvent {
+	t.Helper()
 	events, err := api.AuditEvents()
 	if err != nil {
 		t.Fatal(err)
 	}
+	return events
+}
+
+func requestsIn(events []controlplane.AuditEvent, relevant func(controlplane.AuditEvent) bool) requests {
 	var r requests
 	for _, event := range events {
-		if event.UserAgent == agent && event.Resource == resource {
+		if relevant(event) {
 			r.add(event)
 		}
 	}

@@ -151,7 +151,18 @@ func (s *subject) fresh() map[string]map[string]state {
 		all[k.resource.Resource] = k.fresh(s.t, s.writer, s.config.Namespace,
 			metav1.ListOptions{LabelSelector: s.config.LabelSelector, FieldSelector: s.config.FieldSelector})
 	}
+	for _, subscription := range s.config.Subscriptions {
+		all[subscription.Name] = subscription.fresh(s.t)
+	}
 	return all
+}
+
+// subscribe adds informers to those of the next processes.
+func (s *subject) subscribe(subscriptions ...subscription) {
+	for _, subscription := range subscriptions {
+		s.config.Subscriptions = append(s.config.Subscriptions, subscription)
+		s.knowledge[subscription.Name] = newKnowledge()
+	}
 }
 
 // start starts the next process.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/warmcache/warmcache/reflector"
@@ -139,6 +140,12 @@ func TestStartPolicy_Stale(t *testing.T) {
 	}, {
 		name:   "the server says no",
 		script: func(f *fake) { f.probeErrs = repeat(error(denied), 100) },
+	}, {
+		name: "the server says no and is not asked again for longer",
+		script: func(f *fake) {
+			f.options.Backoff = &wait.Backoff{Duration: 3 * after}
+			f.probeErrs = repeat(error(denied), 100)
+		},
 	}, {
 		name: "the server answers once in between",
 		script: func(f *fake) {

@@ -385,7 +385,9 @@ func (r *Reflector) outOfReach(start time.Time) time.Duration {
 	if r.mu.status.Contact.After(since) {
 		since = r.mu.status.Contact
 	}
-	if r.mu.resuming {
+	// A server that says no is not asked again for up to a minute. That it has not
+	// answered since says nothing.
+	if r.mu.resuming || isDenied(r.mu.status.Err) {
 		return 0
 	}
 	return r.clock.Since(since)
