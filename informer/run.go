@@ -2,6 +2,7 @@ package informer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -95,7 +96,10 @@ func (i *sharedIndexInformer) open(ctx context.Context) indexer.Origin {
 		return indexer.Origin{}
 	}
 	origin, err := i.attach(ctx)
-	if err != nil {
+	switch {
+	case errors.Is(err, ErrMemoryOnly):
+		klog.FromContext(ctx).V(2).Info("Objects are not persisted", "informer", i.name(), "reason", err)
+	case err != nil:
 		i.lifecycle.Lock()
 		i.lifecycle.persistenceErr = err
 		i.lifecycle.Unlock()
