@@ -33,13 +33,17 @@ type builder struct {
 }
 
 // newBuilder validates the options, or returns an error that wraps
-// ErrInvalidOptions.
+// ErrInvalidOptions. If the server is not known yet, ask must be called before
+// build.
 func newBuilder(db store.Store, s *server, opts []Option) (*builder, error) {
 	c := newConfig(opts)
 	if err := c.validate(db); err != nil {
 		return nil, err
 	}
-	b := &builder{db: db, config: c, server: s, newInformer: informer.New}
+	b := &builder{db: db, config: c, newInformer: informer.New}
+	if s != nil {
+		b.ask(s)
+	}
 	var err error
 	b.selection, err = selectionOf(c.tweak)
 	if errors.Is(err, ErrInvalidOptions) {
@@ -47,6 +51,14 @@ func newBuilder(db store.Store, s *server, opts []Option) (*builder, error) {
 	}
 	b.unpersistable = err
 	return b, nil
+}
+
+// ask makes s the server of all informers that are built from now on.
+func (b *builder) ask(s *server) {
+	if b.config.discovery != nil {
+		s = s.withSchemas(b.config.discovery)
+	}
+	b.server = s
 }
 
 // target is what an informer holds.
@@ -73,6 +85,9 @@ func (b *builder) build(t target, lw cache.ListerWatcher) cache.SharedIndexInfor
 		ListBelow:        b.config.listBelow,
 		Clock:            b.config.clock,
 		Logger:           b.config.logger,
+	}
+	if t.form != store.FormTyped {
+		o.ObjectDescription = t.gvr.String() // The type says nothing.
 	}
 	b.persist(t, &o)
 	inf, err := b.newInformer(lw, t.example, o)

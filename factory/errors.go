@@ -15,6 +15,10 @@ var (
 	// it has no accessor for it, or more than one. Use a factory for dynamic
 	// clients, or give InformerFor a function that builds the informer.
 	ErrUnknownResource = errors.New("clientset has no unique accessor")
+
+	// ErrAlreadyRegistered means that a factory had an informer for a type before
+	// Adopt was called for it. The factory goes on with that one.
+	ErrAlreadyRegistered = errors.New("factory has an informer of this type already")
 )
 
 func invalid(format string, args ...any) error {

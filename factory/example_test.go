@@ -7,6 +7,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/warmcache/warmcache/factory"
@@ -33,6 +38,67 @@ func ExampleNew() {
 		fmt.Println(err)
 		return
 	}
+	pod, err := pods.Pods("web").Get("shop")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(pod.Name)
+	// Output: shop
+}
+
+func ExampleNewDynamic() {
+	shop := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "example.com/v1", "kind": "Shop",
+		"metadata": map[string]any{"namespace": "web", "name": "books"},
+	}}
+	shops := schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "shops"}
+	// In a controller these come from dynamic.NewForConfig and bolt.Open.
+	client := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
+		map[schema.GroupVersionResource]string{shops: "ShopList"}, shop)
+	var db store.Store
+
+	f, err := factory.NewDynamic(client, db)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer f.Shutdown()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+
+	lister := f.ForResource(shops).Lister()
+	f.StartWithContext(ctx)
+	if err := f.WaitForCacheSyncWithContext(ctx).AsError(); err != nil {
+		fmt.Println(err)
+		return
+	}
+	if _, err := lister.ByNamespace("web").Get("books"); err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("found")
+	// Output: found
+}
+
+// A program keeps the factory that it has, and persists what takes long to list.
+func ExampleAdopt() {
+	client := fake.NewClientset(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "shop"}})
+	var db store.Store // from bolt.Open
+
+	f := informers.NewSharedInformerFactory(client, 10*time.Hour)
+	defer f.Shutdown()
+	// Before anything else asks f for pods.
+	if err := factory.Adopt(f, db, []runtime.Object{&corev1.Pod{}}); err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+
+	pods := f.Core().V1().Pods().Lister()
+	f.Start(ctx.Done())
+	f.WaitForCacheSync(ctx.Done())
 	pod, err := pods.Pods("web").Get("shop")
 	if err != nil {
 		fmt.Println(err)

@@ -42,6 +42,9 @@ func New(client kubernetes.Interface, db store.Store, opts ...Option) (*Factory,
 	if err != nil {
 		return nil, err
 	}
+	if err := b.config.refuse("New", map[string]string{"WithScheme": "its types are those of client-go"}); err != nil {
+		return nil, err
+	}
 	return &Factory{client: client, builder: b}, nil
 }
 
@@ -84,10 +87,13 @@ func (f *Factory) foreign(t reflect.Type, newFunc internalinterfaces.NewInformer
 	return inf
 }
 
-func (f *Factory) target(r apiResource) target {
+func (f *Factory) target(r apiResource) target { return typedTarget(r, f.config.namespace) }
+
+// typedTarget is what an informer of a clientset's resource holds.
+func typedTarget(r apiResource, namespace string) target {
 	t := target{gvr: r.gvr, example: newObject(r.object), form: store.FormTyped}
 	if r.namespaced {
-		t.namespace = f.config.namespace
+		t.namespace = namespace
 	}
 	return t
 }

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
@@ -282,7 +283,13 @@ func TestConstructors_InvalidOptions(t *testing.T) {
 		"custom resync":     {fake.NewClientset(), nil, WithCustomResyncConfig(map[metav1.Object]time.Duration{&corev1.Pod{}: -1}), "WithCustomResyncConfig: type *v1.Pod"},
 		"custom resync nil": {fake.NewClientset(), nil, WithCustomResyncConfig(map[metav1.Object]time.Duration{nil: 1}), "WithCustomResyncConfig"},
 		"transform":         {fake.NewClientset(), nil, WithTransform(nil, "1"), `WithTransform: version "1" without`},
-		"persistence":       {fake.NewClientset(), nil, WithoutPersistence(nil), "WithoutPersistence"},
+		"two versions of a transform": {fake.NewClientset(), nil, func(c *config) {
+			WithTransform(nil, "")(c)
+			WithTransformVersion("1")(c)
+		}, "WithTransformVersion: WithTransform has"},
+		"discovery":   {fake.NewClientset(), nil, WithDiscovery((*discovery.DiscoveryClient)(nil)), "WithDiscovery"},
+		"clock":       {fake.NewClientset(), nil, WithClock((*clocktesting.FakeClock)(nil)), "WithClock: the clock is a nil *testing.FakeClock"},
+		"persistence": {fake.NewClientset(), nil, WithoutPersistence(nil), "WithoutPersistence"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, err := New(test.client, test.db, test.option)

@@ -6,11 +6,13 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 
 	"github.com/warmcache/warmcache/informer"
+	"github.com/warmcache/warmcache/internal/apitest"
 	"github.com/warmcache/warmcache/store"
 	"github.com/warmcache/warmcache/store/storetest"
 )
@@ -34,10 +36,13 @@ type built struct {
 }
 
 // record makes f remember how it builds informers.
-func record(f *Factory) *[]built {
+func record(f *Factory) *[]built { return recordBuilder(f.builder) }
+
+// recordBuilder makes b remember how it builds informers.
+func recordBuilder(b *builder) *[]built {
 	var calls []built
-	build := f.newInformer
-	f.newInformer = func(lw cache.ListerWatcher, example runtime.Object, o informer.Options) (cache.SharedIndexInformer, error) {
+	build := b.newInformer
+	b.newInformer = func(lw cache.ListerWatcher, example runtime.Object, o informer.Options) (cache.SharedIndexInformer, error) {
 		calls = append(calls, built{lw, example, o})
 		return build(lw, example, o)
 	}
@@ -51,6 +56,25 @@ func only(t *testing.T, calls *[]built) built {
 		t.Fatalf("%d informers were built, want 1", len(*calls))
 	}
 	return (*calls)[0]
+}
+
+// statusOf returns the status of one of our informers.
+func statusOf(inf cache.SharedIndexInformer) informer.Status {
+	status, ok := informer.StatusOf(inf)
+	if !ok {
+		panic("not an informer of ours")
+	}
+	return status
+}
+
+// discoveryClient returns a client for what a server says about itself.
+func discoveryClient(t *testing.T, server *apitest.Server) *discovery.DiscoveryClient {
+	t.Helper()
+	client, err := discovery.NewDiscoveryClientForConfig(server.RESTConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
 }
 
 // logBuffer is a logger's output.

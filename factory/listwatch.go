@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/informers/internalinterfaces"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -19,7 +18,7 @@ import (
 // the clientset's accessors for each request, so that a clientset that changes
 // what they return is obeyed.
 type caller struct {
-	clientset kubernetes.Interface
+	clientset any
 	resource  apiResource
 	namespace string
 	tweak     internalinterfaces.TweakListOptionsFunc
@@ -36,7 +35,7 @@ func (c caller) listerWatcher() cache.ListerWatcher {
 
 func (c caller) list(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 	client := c.client()
-	c.apply(&opts)
+	applyTweak(c.tweak, &opts)
 	out := client.MethodByName("List").Call([]reflect.Value{reflect.ValueOf(ctx), reflect.ValueOf(opts)})
 	if err, failed := out[1].Interface().(error); failed {
 		// Clients return an empty list along with an error. It must not be
@@ -48,13 +47,13 @@ func (c caller) list(ctx context.Context, opts metav1.ListOptions) (runtime.Obje
 
 func (c caller) watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 	client := c.client()
-	c.apply(&opts)
+	applyTweak(c.tweak, &opts)
 	return client.Interface().(watcher).Watch(ctx, opts)
 }
 
-func (c caller) apply(opts *metav1.ListOptions) {
-	if c.tweak != nil {
-		c.tweak(opts)
+func applyTweak(tweak internalinterfaces.TweakListOptionsFunc, opts *metav1.ListOptions) {
+	if tweak != nil {
+		tweak(opts)
 	}
 }
 

@@ -3,12 +3,14 @@ package factory
 import (
 	"maps"
 	"reflect"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/informers/internalinterfaces"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -20,10 +22,24 @@ import (
 
 // Option changes one setting of a factory. A later option overrides an earlier
 // one, except where it says that it adds.
+//
+// Constructors share these options. One that cannot do what an option says returns
+// an error that names it: an option is never ignored.
 type Option func(*config)
+
+// option makes an Option that says that it was given.
+func option(name string, set func(*config)) Option {
+	return func(c *config) {
+		c.given = append(c.given, name)
+		set(c)
+	}
+}
 
 // config is what the options set. The zero value is the default of each.
 type config struct {
+	// given has the names of the options, in their order.
+	given []string
+
 	namespace        string
 	tweak            internalinterfaces.TweakListOptionsFunc
 	resync           time.Duration
@@ -38,6 +54,8 @@ type config struct {
 	memoryOnly          map[reflect.Type]bool
 	memoryOnlyResources map[schema.GroupVersionResource]bool
 	plaintextSecrets    bool
+	discovery           discovery.OpenAPIV3SchemaInterface
+	scheme              runtime.ObjectTyper
 	clock               clock.WithTicker
 	logger              *klog.Logger
 }
@@ -51,9 +69,25 @@ func newConfig(opts []Option) config {
 		memoryOnlyResources: map[schema.GroupVersionResource]bool{},
 	}
 	for _, opt := range opts {
-		opt(&c)
+		if opt != nil { // which sets nothing
+			opt(&c)
+		}
 	}
 	return c
+}
+
+// has says whether an option was given.
+func (c *config) has(option string) bool { return slices.Contains(c.given, option) }
+
+// refuse reports the first option that a constructor cannot honour, as an error
+// that wraps ErrInvalidOptions and says why.
+func (c *config) refuse(constructor string, reasons map[string]string) error {
+	for _, name := range c.given {
+		if reason, refused := reasons[name]; refused {
+			return invalid("%s has no use for %s: %s", constructor, name, reason)
+		}
+	}
+	return nil
 }
 
 // resyncOf returns the resync period of a type.
@@ -79,8 +113,16 @@ func (c *config) validate(db store.Store) error {
 		return invalid("WithNamespace: %q: %s", c.namespace, problems[0])
 	case c.resync < 0:
 		return invalid("WithResync: %s is negative", c.resync)
-	case c.transform == nil && c.transformVersion != "":
+	case c.has("WithTransform") && c.has("WithTransformVersion"):
+		return invalid("WithTransformVersion: WithTransform has a version of its own")
+	case c.has("WithTransform") && c.transform == nil && c.transformVersion != "":
 		return invalid("WithTransform: version %q without a transform", c.transformVersion)
+	case c.has("WithDiscovery") && isNil(c.discovery):
+		return invalid("WithDiscovery: the client is nil")
+	case c.has("WithScheme") && isNil(c.scheme):
+		return invalid("WithScheme: the scheme is nil")
+	case c.clock != nil && isNil(c.clock):
+		return invalid("WithClock: the clock is a nil %T", c.clock)
 	case c.memoryOnly[nil]:
 		return invalid("WithoutPersistence: an object is nil")
 	}
@@ -101,9 +143,10 @@ func (c *config) log() klog.Logger {
 }
 
 // WithNamespace limits informers of namespaced types to one namespace. Types that
-// are not namespaced are listed whole. The default is all namespaces.
+// are not namespaced are listed whole, where a factory knows them: see NewDynamic.
+// The default is all namespaces.
 func WithNamespace(namespace string) Option {
-	return func(c *config) { c.namespace = namespace }
+	return option("WithNamespace", func(c *config) { c.namespace = namespace })
 }
 
 // WithTweakListOptions applies tweak to the options of every list and watch, last,
@@ -122,23 +165,23 @@ func WithNamespace(namespace string) Option {
 // no informer is persisted, which the log and their status say; requests are made
 // with what it set. A selector that does not parse is an error of the constructor.
 func WithTweakListOptions(tweak internalinterfaces.TweakListOptionsFunc) Option {
-	return func(c *config) { c.tweak = tweak }
+	return option("WithTweakListOptions", func(c *config) { c.tweak = tweak })
 }
 
 // WithResync sets how often handlers get everything again from the cache. Zero,
 // the default, means never. It never lists.
 func WithResync(period time.Duration) Option {
-	return func(c *config) { c.resync = period }
+	return option("WithResync", func(c *config) { c.resync = period })
 }
 
 // WithCustomResyncConfig sets the resync period of the types of the given
 // objects. It adds to what earlier options of this name set.
 func WithCustomResyncConfig(periods map[metav1.Object]time.Duration) Option {
-	return func(c *config) {
+	return option("WithCustomResyncConfig", func(c *config) {
 		for obj, period := range periods {
 			c.customResync[reflect.TypeOf(obj)] = period
 		}
-	}
+	})
 }
 
 // WithTransform makes every informer store and deliver what transform returns.
@@ -149,26 +192,52 @@ func WithCustomResyncConfig(periods map[metav1.Object]time.Duration) Option {
 // by its name and the version of its module; for a function in the main module
 // this means a list after every build.
 func WithTransform(transform cache.TransformFunc, version string) Option {
-	return func(c *config) { c.transform, c.transformVersion = transform, version }
+	return option("WithTransform", func(c *config) { c.transform, c.transformVersion = transform, version })
+}
+
+// WithTransformVersion is the version of a transform that somebody else sets: the
+// factory that Adopt registers informers with, or code that calls SetTransform of
+// an informer before it starts. It says what the version of WithTransform says,
+// which it cannot be combined with.
+func WithTransformVersion(version string) Option {
+	return option("WithTransformVersion", func(c *config) { c.transformVersion = version })
+}
+
+// WithDiscovery says where informers learn the server's schemas, of which they
+// store a fingerprint: its index of OpenAPI v3 documents. A stored copy of another
+// schema is listed again, because a new default changes objects without changing
+// their versions. A client that caches documents must not be used.
+//
+// Clientsets have such a client, which is the default. Clients for dynamic objects
+// and metadata have none, and do without: a server whose schema of a custom
+// resource changes refuses to resume watches of it anyway.
+func WithDiscovery(client discovery.OpenAPIV3SchemaInterface) Option {
+	return option("WithDiscovery", func(c *config) { c.discovery = client })
+}
+
+// WithScheme says which group, version and kind the Go types of a clientset have,
+// for Adopt. It is the Scheme of the package scheme next to a generated clientset.
+func WithScheme(scheme runtime.ObjectTyper) Option {
+	return option("WithScheme", func(c *config) { c.scheme = scheme })
 }
 
 // WithInformerName names the informers in client-go's metrics. The name comes
 // from cache.NewInformerName; Shutdown releases it.
 func WithInformerName(name *cache.InformerName) Option {
-	return func(c *config) { c.informerName = name }
+	return option("WithInformerName", func(c *config) { c.informerName = name })
 }
 
 // WithStartPolicy says when a warm informer counts as synced. The default is
 // informer.Confirmed.
 func WithStartPolicy(policy informer.StartPolicy) Option {
-	return func(c *config) { c.start = policy }
+	return option("WithStartPolicy", func(c *config) { c.start = policy })
 }
 
 // WithListBelow makes an informer list at start, rather than resume, when its
 // stored objects take less than this many bytes: listing few objects is quicker
 // than proving that nothing was missed. See informer.Options.ListBelow.
 func WithListBelow(bytes int64) Option {
-	return func(c *config) { c.listBelow = bytes }
+	return option("WithListBelow", func(c *config) { c.listBelow = bytes })
 }
 
 // WithIndexVersions gives versions to index functions, by the name of the index,
@@ -177,46 +246,46 @@ func WithListBelow(bytes int64) Option {
 // version are recognised as in WithTransform. It adds to what earlier options of
 // this name set.
 func WithIndexVersions(versions map[string]string) Option {
-	return func(c *config) { maps.Copy(c.indexVersions, versions) }
+	return option("WithIndexVersions", func(c *config) { maps.Copy(c.indexVersions, versions) })
 }
 
 // WithoutPersistence keeps informers of the types of the given objects in memory.
 // What an earlier run stored of them stays in the file, unused. It adds to what
 // earlier options of this name set.
 func WithoutPersistence(objs ...runtime.Object) Option {
-	return func(c *config) {
+	return option("WithoutPersistence", func(c *config) {
 		for _, obj := range objs {
 			c.memoryOnly[reflect.TypeOf(obj)] = true
 		}
-	}
+	})
 }
 
 // WithoutPersistenceOf is WithoutPersistence for resources, by which factories of
 // dynamic and metadata clients name what they hold.
 func WithoutPersistenceOf(resources ...schema.GroupVersionResource) Option {
-	return func(c *config) {
+	return option("WithoutPersistenceOf", func(c *config) {
 		for _, gvr := range resources {
 			c.memoryOnlyResources[gvr] = true
 		}
-	}
+	})
 }
 
 // WithPlaintextSecrets persists Secrets like any other type, readable by whoever
 // can read the file. Without it they are kept in memory only, which the log and
 // the status of the informer say.
 func WithPlaintextSecrets() Option {
-	return func(c *config) { c.plaintextSecrets = true }
+	return option("WithPlaintextSecrets", func(c *config) { c.plaintextSecrets = true })
 }
 
 // WithClock sets the clock of all informers, for tests. The default is the
 // system's.
 func WithClock(clock clock.WithTicker) Option {
-	return func(c *config) { c.clock = clock }
+	return option("WithClock", func(c *config) { c.clock = clock })
 }
 
 // WithLogger sets the logger of the factory and its informers. By default the
 // factory logs to klog, and informers to the logger in the context they are
 // started with.
 func WithLogger(logger klog.Logger) Option {
-	return func(c *config) { c.logger = &logger }
+	return option("WithLogger", func(c *config) { c.logger = &logger })
 }

@@ -25,6 +25,9 @@ type server struct {
 	// schemas maps an openapi path, such as apis/apps/v1, to the URL of its
 	// document, which carries a hash of the content.
 	schemas *answer[map[string]string]
+	// schemasChange says that nobody calls schemas.forget before a start, so that
+	// an answer is good only for those who waited for it.
+	schemasChange bool
 }
 
 // newServer asks with what a client offers: namespace gets one, and openAPI
@@ -49,6 +52,15 @@ func serverOf(clientset kubernetes.Interface) *server {
 	)
 }
 
+// withSchemas returns a server that asks d for the schemas.
+func (s *server) withSchemas(d discovery.OpenAPIV3SchemaInterface) *server {
+	with := *s
+	with.schemas = newAnswer(func(ctx context.Context) (map[string]string, error) {
+		return schemasOf(ctx, openAPIOf(ctx, d))
+	})
+	return &with
+}
+
 func clusterOf(ctx context.Context, namespace func(context.Context, string, metav1.GetOptions) (metav1.Object, error)) (string, error) {
 	ns, err := namespace(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
 	switch {
@@ -64,6 +76,9 @@ func clusterOf(ctx context.Context, namespace func(context.Context, string, meta
 func (s *server) schemaOf(gv schema.GroupVersion) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		urls, err := s.schemas.get(ctx)
+		if s.schemasChange {
+			s.schemas.forget()
+		}
 		if err != nil {
 			return "", err
 		}
@@ -90,15 +105,18 @@ func schemasOf(ctx context.Context, client openapi.ClientWithContext) (map[strin
 }
 
 // openAPIOf returns nil if there is no openapi client. client-go's fakes say so by
-// a panic, which is of no more interest than a nil.
-func openAPIOf(ctx context.Context, d discovery.DiscoveryInterfaces) (client openapi.ClientWithContext) {
+// a panic, which is of no more interest than a nil, or than a nil d.
+func openAPIOf(ctx context.Context, d discovery.OpenAPIV3SchemaInterface) (client openapi.ClientWithContext) {
 	defer func() {
 		if recover() != nil {
 			client = nil
 		}
 	}()
-	return d.OpenAPIV3WithContext(ctx)
+	return discovery.OpenAPIV3ToSchemaInterfaceWithContext(d).OpenAPIV3WithContext(ctx)
 }
+
+// noOpenAPI is for clients that do not lead to schemas.
+func noOpenAPI(context.Context) openapi.ClientWithContext { return nil }
 
 // withheld tells an API server's refusal, which will not change while this
 // process starts its informers, from a failure to reach it.
