@@ -57,7 +57,7 @@
 //
 // # Packages
 //
-//	factory       informers.SharedInformerFactory whose informers persist: start here
+//	factory       what makes informers persist, for every way to make them: start here
 //	informer      cache.SharedIndexInformer
 //	reflector     list and watch
 //	fifo          the delta queue
@@ -67,6 +67,7 @@
 //	store/bolt    the bbolt engine
 //	store/storetest  the conformance suite of engines and a model engine
 //	migrations    versions of the file format
+//	restmapper    a RESTMapper for controller-runtime that remembers discovery
 //	metrics       Prometheus collector of a store and its informers
 //
 // docs/design.md explains why things are as they are, docs/format.md what is in

@@ -89,12 +89,14 @@ func (b *builder) build(t target, lw cache.ListerWatcher) cache.SharedIndexInfor
 	if t.form != store.FormTyped {
 		o.ObjectDescription = t.gvr.String() // The type says nothing.
 	}
+	o.InformerMetricsProvider = b.config.metricsProvider
 	b.persist(t, &o)
 	inf, err := b.newInformer(lw, t.example, o)
 	if err != nil {
 		return b.failing(t.example, err)
 	}
 	b.transform(inf)
+	b.config.observe(inf)
 	return inf
 }
 
@@ -163,5 +165,6 @@ func (b *builder) failing(example runtime.Object, err error) cache.SharedIndexIn
 	}
 	// These options cannot be invalid.
 	inf, _ := b.newInformer(lw, example, informer.Options{Clock: b.config.clock, Logger: b.config.logger})
+	b.config.observe(inf)
 	return inf
 }

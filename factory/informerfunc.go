@@ -75,9 +75,11 @@ var informerFuncRefuses = map[string]string{
 	"WithResync":             "who calls the function says it; with controller-runtime, set SyncPeriod in cache.Options",
 	"WithCustomResyncConfig": "who calls the function says it; with controller-runtime, set SyncPeriod in cache.Options",
 	"WithTransform":          "who calls the function sets it; use WithTransformVersion",
-	"WithInformerName":       "it goes with a resource, which is not known when an informer is made",
 	"WithDiscovery":          "Identify leads to the schemas",
 	"WithScheme":             "who calls the function knows the types",
+
+	"WithInformerName":            "it goes with a resource, which is not known when an informer is made",
+	"WithInformerMetricsProvider": "it takes names, which go with a resource that is not known when an informer is made",
 }
 
 // informerFunc makes informers that are told by their list requests what they are.
@@ -121,6 +123,7 @@ func (f informerFunc) make(lw cache.ListerWatcher, example runtime.Object, resyn
 	if err != nil {
 		return f.failing(example, err)
 	}
+	f.config.observe(inf)
 	return inf
 }
 

@@ -37,6 +37,7 @@ func TestNewInformerFunc_InvalidOptions(t *testing.T) {
 		"WithDiscovery":          WithDiscovery(fake.NewClientset().Discovery()),
 		"WithScheme":             WithScheme(scheme.Scheme),
 		"WithInformerName":       WithInformerName(name),
+		"WithInformerMetrics":    WithInformerMetricsProvider(nil),
 		"WithoutPersistence":     WithoutPersistence(nil),
 	} {
 		_, err := NewInformerFunc(newStore(), opt)
@@ -59,12 +60,18 @@ func TestNewInformerFunc_WithoutStore(t *testing.T) {
 	})
 }
 
+// lastObserved is an Observer.
+type lastObserved struct{ inf cache.SharedIndexInformer }
+
+func (o *lastObserved) Observe(inf cache.SharedIndexInformer) { o.inf = inf }
+
 func TestNewInformerFunc_OptionsReachInformers(t *testing.T) {
 	logger, _ := newLog()
+	observed := &lastObserved{}
 	time10 := clocktesting.NewFakeClock(time.Unix(10, 0))
 	f := must(newInformerFunc(newStore(), "me", []Option{
 		WithStartPolicy(informer.Resumed), WithListBelow(7), WithClock(time10), WithLogger(logger),
-		WithIndexVersions(map[string]string{"byApp": "1"}), WithTransformVersion("2"),
+		WithIndexVersions(map[string]string{"byApp": "1"}), WithTransformVersion("2"), WithObserver(observed),
 	}))
 	var got informer.Options
 	f.newInformer = func(lw cache.ListerWatcher, example runtime.Object, o informer.Options) (cache.SharedIndexInformer, error) {
@@ -72,7 +79,9 @@ func TestNewInformerFunc_OptionsReachInformers(t *testing.T) {
 		return informer.New(lw, example, o)
 	}
 	indexers := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
-	f.make(&cache.ListWatch{}, newMetadata(configMapKind), time.Hour, indexers)
+	if inf := f.make(&cache.ListWatch{}, newMetadata(configMapKind), time.Hour, indexers); observed.inf != inf {
+		t.Error("the observer was not told of the informer")
+	}
 	if got.Store == nil || got.Identify == nil || got.Cluster == nil || got.Schema == nil || len(got.Indexers) != 1 || got.Logger == nil {
 		t.Errorf("options %+v", got)
 	}

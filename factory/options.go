@@ -56,6 +56,8 @@ type config struct {
 	plaintextSecrets    bool
 	discovery           discovery.OpenAPIV3SchemaInterface
 	scheme              runtime.ObjectTyper
+	metricsProvider     cache.InformerMetricsProvider
+	observers           []Observer
 	clock               clock.WithTicker
 	logger              *klog.Logger
 }
@@ -123,6 +125,8 @@ func (c *config) validate(db store.Store) error {
 		return invalid("WithScheme: the scheme is nil")
 	case c.clock != nil && isNil(c.clock):
 		return invalid("WithClock: the clock is a nil %T", c.clock)
+	case slices.ContainsFunc(c.observers, func(o Observer) bool { return isNil(o) }):
+		return invalid("WithObserver: the observer is nil")
 	case c.memoryOnly[nil]:
 		return invalid("WithoutPersistence: an object is nil")
 	}

@@ -2,6 +2,7 @@ package fifo
 
 import (
 	"errors"
+	"time"
 )
 
 // PopBatch waits until something is queued and passes the next batch to process.
@@ -13,7 +14,9 @@ func (q *Queue) PopBatch(process func(Batch) error) error {
 		return err
 	}
 	if err == nil {
+		start := time.Now()
 		err = process(batch)
+		q.metrics.latency.Observe(time.Since(start).Seconds())
 	}
 	if err != nil {
 		q.Fail(err)
@@ -49,6 +52,7 @@ func (q *Queue) take() (Batch, error) {
 	for q.expansion == nil && len(q.mu.items) == 0 && !q.mu.closed {
 		q.cond.Wait()
 	}
+	defer func() { q.metrics.queued.Set(float64(len(q.mu.items))) }()
 	switch {
 	case q.mu.closed:
 		return Batch{}, ErrClosed
@@ -106,6 +110,7 @@ func (q *Queue) Fail(err error) {
 	for len(q.mu.items) > 0 && !q.mu.items[0].isList() && !q.mu.items[0].reset {
 		q.popLocked()
 	}
+	q.metrics.queued.Set(float64(len(q.mu.items)))
 	if len(q.mu.items) > 0 || q.mu.closed {
 		return
 	}

@@ -20,6 +20,10 @@ type Options struct {
 	// Transform, if set, is called once for every object that enters the
 	// queue, except tombstones and resynced objects. It must not return nil.
 	Transform cache.TransformFunc
+	// Metrics, if set, makes the metrics of the queue, for an Identifier that is
+	// reserved, as client-go's queue does.
+	Metrics    cache.InformerMetricsProvider
+	Identifier cache.InformerNameAndResource
 }
 
 // Queue is the delta queue; see the package documentation. All methods are safe
@@ -28,6 +32,7 @@ type Queue struct {
 	known     KnownObjects
 	transform cache.TransformFunc
 	failures  chan error
+	metrics   metrics
 	// maxBatch is the constant, except in tests.
 	maxBatch int
 
@@ -73,7 +78,10 @@ func (it *item) isList() bool {
 
 // New returns an empty queue.
 func New(o Options) *Queue {
-	q := &Queue{known: o.Known, transform: o.Transform, failures: make(chan error, 1), maxBatch: maxBatch}
+	q := &Queue{
+		known: o.Known, transform: o.Transform, failures: make(chan error, 1), maxBatch: maxBatch,
+		metrics: newMetrics(o.Identifier, o.Metrics),
+	}
 	q.mu.last = map[string]uint64{}
 	q.cond = sync.NewCond(&q.mu)
 	return q
@@ -158,6 +166,7 @@ func (q *Queue) Close() {
 	defer q.mu.Unlock()
 	q.mu.closed = true
 	q.mu.items = nil
+	q.metrics.queued.Set(0)
 	clear(q.mu.last)
 	q.cond.Broadcast()
 }
@@ -243,6 +252,7 @@ func (q *Queue) appendLocked(it item) {
 		return
 	}
 	q.mu.items = append(q.mu.items, it)
+	q.metrics.queued.Set(float64(len(q.mu.items)))
 	q.cond.Signal()
 }
 

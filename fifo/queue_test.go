@@ -101,6 +101,17 @@ func TestQueue_Bookmark_EmptyIsIgnored(t *testing.T) {
 	}
 }
 
+// A bookmark keeps its place among lists, and is none of their objects.
+func TestQueue_Bookmark_AroundAList(t *testing.T) {
+	f := newFixture(t, newKnown(object("a", "1")))
+	f.must(f.Bookmark("123"))
+	f.list("1234")
+	f.must(f.Bookmark("1235"))
+	f.Resync()
+	f.must(f.Bookmark("1236"))
+	f.wantAll(f.drain(), "rv=123", "Deleted ?a@1 rv=1234 end", "rv=1235", "", "rv=1236")
+}
+
 func TestQueue_Push_DropsRepetitions(t *testing.T) {
 	add := func(rv string) func(*Queue) error {
 		return func(q *Queue) error { return q.Add(object("a", rv)) }

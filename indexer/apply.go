@@ -93,7 +93,10 @@ func (x *Indexer) previousLocked(changes []Change) []any {
 
 // installLocked changes the objects in memory, under one lock of theirs.
 func (x *Indexer) installLocked(changes []Change, olds []any) {
-	transactions := make([]cache.ThreadSafeStoreTransaction, len(changes))
+	if len(changes) == 0 {
+		return
+	}
+	transactions := make([]cache.ThreadSafeStoreTransaction, len(changes), len(changes)+1)
 	for i, c := range changes {
 		t := cache.TransactionTypeUpdate
 		if c.Object == nil {
@@ -110,7 +113,14 @@ func (x *Indexer) installLocked(changes []Change, olds []any) {
 			Transaction: cache.Transaction{Type: t, Object: c.Object}, Key: c.Key,
 		}
 	}
-	x.objects.Transaction(transactions...)
+	x.objects.Transaction(append(transactions, noVersion)...)
+}
+
+// noVersion ends a transaction. It deletes nothing, because no object has its key, and
+// keeps client-go's store from taking the version of the last object, which in a part
+// of a list is any, for that of the state.
+var noVersion = cache.ThreadSafeStoreTransaction{
+	Transaction: cache.Transaction{Type: cache.TransactionTypeDelete}, Key: "\x00",
 }
 
 // batchLocked translates u for the collection. The error names an object that

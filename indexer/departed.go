@@ -45,7 +45,7 @@ func (x *Indexer) Departed() ([]Departed, error) {
 		obj, err := codec.Decode(record)
 		if err != nil {
 			// The delete is still worth delivering: the key is what matters.
-			x.logger.Error(err, "Last state of a deleted object cannot be read", "key", departed[i].Key)
+			x.log().Error(err, "Last state of a deleted object cannot be read", "key", departed[i].Key)
 			continue
 		}
 		departed[i].Object = obj

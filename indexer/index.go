@@ -25,15 +25,22 @@ type index struct {
 // stored it must not.
 type lookup struct{ obj any }
 
-// call calls the user's function and turns a panic into an error. It names only
-// the type of what was thrown, which may hold what is indexed.
+// call calls the user's function and turns a panic, and a value that no store can
+// hold, into an error. It names only the type of what was thrown, which may hold
+// what is indexed.
 func (i *index) call(obj any) (values []string, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			values, err = nil, fmt.Errorf("function of index %q panicked with a %T", i.name, r)
 		}
 	}()
-	return i.fn(obj)
+	values, err = i.fn(obj)
+	for _, value := range values {
+		if len(value) > store.MaxIndexValueLength {
+			return nil, fmt.Errorf("a value of index %q has %d bytes, the limit is %d", i.name, len(value), store.MaxIndexValueLength)
+		}
+	}
+	return values, err
 }
 
 // valuesOf never fails. The object stays out of the index when the function
@@ -45,7 +52,7 @@ func (x *Indexer) valuesOf(i *index, obj any) []string {
 		return values
 	}
 	if n := x.indexErrors.Add(1); n == 1 || n%1000 == 0 {
-		x.logger.Error(err, "Index function failed; objects stay out of this index", "index", i.name, "failures", n)
+		x.log().Error(err, "Index function failed; objects stay out of this index", "index", i.name, "failures", n)
 	}
 	return nil
 }
@@ -71,32 +78,42 @@ func (x *Indexer) registerLocked(indexers cache.Indexers) cache.Indexers {
 	return guarded
 }
 
-// GetIndexers implements cache.Indexer. The functions are those that were added;
-// the map is the caller's.
-func (x *Indexer) GetIndexers() cache.Indexers {
-	x.write.Lock()
-	defer x.write.Unlock()
+// showIndexersLocked is to be called once the indices can be asked.
+func (x *Indexer) showIndexersLocked() {
 	indexers := make(cache.Indexers, len(x.write.indices))
 	for name, index := range x.write.indices {
 		indexers[name] = index.fn
 	}
-	return indexers
+	x.indexers.Store(&indexers)
+}
+
+// GetIndexers implements cache.Indexer. The functions are those that were added;
+// the map is the caller's. Like every read it waits for no disk.
+func (x *Indexer) GetIndexers() cache.Indexers {
+	return maps.Clone(*x.indexers.Load())
 }
 
 // AddIndexers implements cache.Indexer. Objects already present are indexed, in
-// memory and in the file. It fails, changing nothing, if a name is taken. It may
-// be called while Load is running, which then indexes what it loads.
+// memory and in the file. It fails, changing nothing, if a name is taken or has no
+// function. It may be called while Load is running, which then indexes what it
+// loads.
 func (x *Indexer) AddIndexers(newIndexers cache.Indexers) error {
 	x.write.Lock()
 	defer x.write.Unlock()
-	for name := range newIndexers {
-		if x.write.indices[name] != nil {
+	for name, fn := range newIndexers {
+		switch {
+		case x.write.indices[name] != nil:
 			return fmt.Errorf("indexer conflict: there is an index %q already", name)
+		case fn == nil:
+			return fmt.Errorf("index %q has no function", name)
+		case name == "" || len(name) > store.MaxKeyLength:
+			return fmt.Errorf("the name of an index has %d bytes, it must have 1 to %d", len(name), store.MaxKeyLength)
 		}
 	}
 	if err := x.objects.AddIndexers(x.registerLocked(newIndexers)); err != nil {
 		return err
 	}
+	x.showIndexersLocked()
 	if x.write.loaded && len(newIndexers) > 0 {
 		x.rebuildLocked(slices.Sorted(maps.Keys(newIndexers)))
 	}
@@ -172,7 +189,7 @@ func (x *Indexer) rebuildLocked(names []string) {
 		x.write.restoreAgain = true
 		return
 	}
-	x.logger.V(2).Info("Rewriting stored indices", "informer", x.write.collection.Identity(), "indices", names)
+	x.log().V(2).Info("Rewriting stored indices", "informer", x.write.collection.Identity(), "indices", names)
 	batch := store.Batch{DropIndices: names}
 	for _, key := range x.objects.ListKeys() {
 		obj, _ := x.objects.Get(key)

@@ -28,6 +28,9 @@ var waysToFail = map[string]func() ([]string, error){
 	"panic":            func() ([]string, error) { panic("test") },
 	"nil dereference":  func() ([]string, error) { return []string{(*corev1.Pod)(nil).Name}, nil },
 	"panic with error": func() ([]string, error) { panic(errors.New("test")) },
+	"value too long": func() ([]string, error) {
+		return []string{"x", strings.Repeat("v", store.MaxIndexValueLength+1)}, nil
+	},
 }
 
 func TestIndexer_FailingIndexFunc(t *testing.T) {
@@ -62,6 +65,16 @@ func TestIndexer_FailingIndexFunc(t *testing.T) {
 			wantKeys(t, restarted, "app", "z", "ns/sick")
 			wantKeys(t, restarted, "moody", "z")
 		})
+	}
+}
+
+// TestIndexer_AddIndexers_UnusableNames checks names that could not be stored.
+func TestIndexer_AddIndexers_UnusableNames(t *testing.T) {
+	x := New(Options{})
+	for _, name := range []string{"", strings.Repeat("n", store.MaxKeyLength+1)} {
+		if err := x.AddIndexers(cache.Indexers{name: byApp}); err == nil || len(x.GetIndexers()) != 0 {
+			t.Errorf("a name of %d bytes was accepted: %v", len(name), x.GetIndexers())
+		}
 	}
 }
 

@@ -33,13 +33,17 @@ type Options struct {
 	IndexVersions map[string]string
 	// Logger defaults to klog.Background().
 	Logger *klog.Logger
+	// Metrics makes the metric of the version, for an Identifier that is reserved;
+	// nil means the provider of cache.SetInformerMetricsProvider.
+	Metrics    cache.InformerMetricsProvider
+	Identifier cache.InformerNameAndResource
 }
 
 // Indexer implements cache.Indexer and cache.TransactionStore. Reads are safe
 // for concurrent use with everything, and wait at most for a change to be put
 // into memory; writes are serialised.
 type Indexer struct {
-	logger klog.Logger
+	logger atomic.Pointer[klog.Logger]
 
 	// objects holds the decoded objects and answers every read.
 	objects cache.ThreadSafeStoreWithTransaction
@@ -49,6 +53,9 @@ type Indexer struct {
 	version atomic.Pointer[string]
 	// indexErrors counts failed calls of index functions.
 	indexErrors atomic.Int64
+	// indexers are what GetIndexers returns a copy of. The map is never modified,
+	// only replaced.
+	indexers atomic.Pointer[cache.Indexers]
 	// writing is what Durability needs to know of what write guards: it must not
 	// wait for a collection that waits for its disk. Nil without a collection.
 	writing atomic.Pointer[writing]
@@ -76,17 +83,26 @@ var (
 // New returns an empty indexer that works in memory until Attach gives it a
 // collection.
 func New(o Options) *Indexer {
-	x := &Indexer{logger: klog.Background()}
+	x := &Indexer{}
+	x.SetLogger(klog.Background())
 	if o.Logger != nil {
-		x.logger = *o.Logger
+		x.SetLogger(*o.Logger)
 	}
 	x.write.indices = map[string]*index{}
 	x.write.versions = maps.Clone(o.IndexVersions)
 	guarded := x.registerLocked(o.Indexers)
-	x.objects = cache.NewThreadSafeStore(guarded, cache.Indices{}).(cache.ThreadSafeStoreWithTransaction)
-	x.setVersion("")
+	x.objects = cache.NewThreadSafeStore(guarded, cache.Indices{},
+		cache.WithThreadSafeStoreMetrics(o.Identifier, o.Metrics)).(cache.ThreadSafeStoreWithTransaction)
+	x.version.Store(new(string))
+	x.showIndexersLocked()
 	return x
 }
+
+// SetLogger replaces Options.Logger, by the one of a context that is known only
+// when the indexer is already in use.
+func (x *Indexer) SetLogger(logger klog.Logger) { x.logger.Store(&logger) }
+
+func (x *Indexer) log() klog.Logger { return *x.logger.Load() }
 
 // Get implements cache.Store.
 func (x *Indexer) Get(obj any) (item any, exists bool, err error) {
@@ -133,7 +149,14 @@ func (x *Indexer) IndexKeys(indexName, indexedValue string) ([]string, error) {
 
 // ListIndexFuncValues implements cache.Indexer.
 func (x *Indexer) ListIndexFuncValues(indexName string) []string {
-	return x.objects.ListIndexFuncValues(indexName)
+	values := x.objects.ListIndexFuncValues(indexName)
+	if x.indexErrors.Load() > 0 {
+		values = slices.DeleteFunc(values, func(value string) bool {
+			keys, _ := x.IndexKeys(indexName, value)
+			return len(keys) == 0
+		})
+	}
+	return values
 }
 
 // ByIndex implements cache.Indexer.
@@ -156,7 +179,11 @@ func (x *Indexer) present(items []any) []any {
 // write, or after Load that of the file.
 func (x *Indexer) LastStoreSyncResourceVersion() string { return *x.version.Load() }
 
-func (x *Indexer) setVersion(rv string) { x.version.Store(&rv) }
+// setVersion also tells client-go's store, which keeps the metric of the version.
+func (x *Indexer) setVersion(rv string) {
+	x.version.Store(&rv)
+	x.objects.Bookmark(rv)
+}
 
 // Resync implements cache.Store; it does nothing, as in client-go.
 func (x *Indexer) Resync() error { return nil }

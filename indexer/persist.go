@@ -53,6 +53,9 @@ type Origin struct {
 	Contact time.Time
 	// Totals describe what is stored.
 	Totals store.Totals
+	// Readable says that this program can read the stored objects, so that a list
+	// is compared with them and not only with their keys.
+	Readable bool
 	// Reason says why RV is empty.
 	Reason string
 }
@@ -103,11 +106,11 @@ func (x *Indexer) Attach(collection store.Collection, codec Codec, fingerprint s
 func originOf(stored store.Header, fingerprint string) Origin {
 	origin := Origin{
 		Cluster: stored.Cluster, Schema: stored.Schema, NoBookmarks: stored.NoBookmarks,
-		Clean: stored.Clean, Contact: stored.Contact,
+		Clean: stored.Clean, Contact: stored.Contact, Readable: stored.Fingerprint == fingerprint,
 	}
 	switch {
-	case stored.Fingerprint != fingerprint:
-		origin.Reason = "the stored objects were written by another program version, transform or schema"
+	case !origin.Readable:
+		origin.Reason = "the stored objects were written with another version of the type, the codec or the transform"
 	case !stored.Complete:
 		origin.Reason = "an earlier list was interrupted"
 	case stored.RV == "":
@@ -142,7 +145,7 @@ func (x *Indexer) distrustLocked(cause error) {
 	if !errors.Is(cause, errUndecodable) {
 		x.write.collection.Quarantine(cause)
 	}
-	x.logger.Error(cause, "Stored objects cannot be used; they are dropped and listed again", "informer", x.write.collection.Identity())
+	x.log().Error(cause, "Stored objects cannot be used; they are dropped and listed again", "informer", x.write.collection.Identity())
 	x.emptyLocked()
 }
 
@@ -193,10 +196,10 @@ func (x *Indexer) suspendLocked(cause error) {
 	identity := x.write.collection.Identity()
 	if errors.Is(cause, store.ErrClosed) {
 		// The user closed the store under a running informer, which is allowed.
-		x.logger.V(2).Info(msg, "informer", identity, "cause", cause)
+		x.log().V(2).Info(msg, "informer", identity, "cause", cause)
 		return
 	}
-	x.logger.Error(cause, msg, "informer", identity)
+	x.log().Error(cause, msg, "informer", identity)
 }
 
 // abandonLocked marks the file incomplete before suspending: the next start

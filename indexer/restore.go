@@ -51,7 +51,7 @@ func (x *Indexer) Restore() {
 		again = x.endRestore()
 	}
 	if objects > 0 {
-		x.logger.Info("All objects are on their way to a new file", "objects", objects, "duration", time.Since(start).Round(time.Millisecond))
+		x.log().Info("All objects are on their way to a new file", "objects", objects, "duration", time.Since(start).Round(time.Millisecond))
 	}
 }
 

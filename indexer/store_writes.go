@@ -1,6 +1,8 @@
 package indexer
 
 import (
+	"fmt"
+
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/tools/cache"
 )
@@ -45,11 +47,11 @@ func (x *Indexer) applyObserved(u Update, last any) error {
 	return nil
 }
 
-// Transaction implements cache.TransactionStore. What has no key is reported and
-// left out.
+// Transaction implements cache.TransactionStore. What has no key, or no type that
+// client-go knows, is reported and left out.
 func (x *Indexer) Transaction(txns ...cache.Transaction) *cache.TransactionError {
 	var changes []Change
-	var successful []int
+	successful := []int{} // as in client-go, not nil
 	var errs []error
 	var last any
 	for i, t := range txns {
@@ -62,7 +64,7 @@ func (x *Indexer) Transaction(txns ...cache.Transaction) *cache.TransactionError
 	}
 	if len(changes) > 0 {
 		if err := x.applyObserved(Update{Changes: changes}, last); err != nil {
-			successful, errs = nil, append(errs, err)
+			successful, errs = []int{}, append(errs, err)
 		}
 	}
 	if len(errs) == 0 {
@@ -76,10 +78,13 @@ func newChange(t cache.Transaction) (Change, error) {
 	if err != nil {
 		return Change{}, cache.KeyError{Obj: t.Object, Err: err}
 	}
-	if t.Type == cache.TransactionTypeDelete {
+	switch t.Type {
+	case cache.TransactionTypeAdd, cache.TransactionTypeUpdate:
+		return Change{Key: key, Object: t.Object}, nil
+	case cache.TransactionTypeDelete:
 		return Change{Key: key}, nil
 	}
-	return Change{Key: key, Object: t.Object}, nil
+	return Change{}, fmt.Errorf("%w: %q, of %s", ErrTransactionType, t.Type, key)
 }
 
 // Replace implements cache.Store.

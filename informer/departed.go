@@ -49,6 +49,8 @@ type departedTracker struct {
 	// waiting says that no handler has been there to give departed objects to:
 	// they stay in the file, however long that takes.
 	waiting bool
+	// replayed is how many were given to handlers when the informer started.
+	replayed int
 	// wake tells the goroutine that expires entries that there are some.
 	wake chan struct{}
 }
@@ -122,6 +124,7 @@ func (i *sharedIndexInformer) replayDeparted(ctx context.Context) {
 			seq = i.notify(n, false)
 		}
 		i.delivery.departed.attempt(i.entry(d.Key, d.UID, seq), d.Attempts)
+		i.delivery.departed.replayed++
 	}
 }
 

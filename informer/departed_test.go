@@ -420,14 +420,15 @@ func TestDeparted_RecreatedNameEndsAsPresent(t *testing.T) {
 			w.create("listed")
 		})
 		time.Sleep(2 * time.Minute)
-		// As in client-go, a name that has changed hands unseen is an update.
+		// As in client-go, a name that has changed hands unseen is an update. To a
+		// process that has not seen it, it is a delete.
 		w.wantEvents(p.recorder, "update listed")
 		p.kill()
 		w.delete("away")
 		w.create("away")
 		p = w.start().synced()
-		w.wantEvents(p.recorder, "initial away", "delete away", "initial steady", "delete steady",
-			"initial away", "initial listed", "initial steady")
+		w.wantEvents(p.recorder, "initial away", "delete away", "initial listed", "delete listed",
+			"initial steady", "delete steady", "initial away", "initial listed", "initial steady")
 		p.converged()
 		p.stop()
 	})

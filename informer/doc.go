@@ -28,6 +28,8 @@
 //     and that is gone when the server has forgotten both.
 //   - A list that finds an object exactly as it is stored tells and writes nothing.
 //     client-go tells handlers that resync.
+//   - One line is logged at level 0 for each start, once the state is confirmed: whether
+//     it was resumed, reconciled or cold (Outcome), and why. StatusOf says the same.
 //   - One bad disk, index function or record does not stop the informer.
 //
 // Objects passed to handlers are shared and must not be modified.

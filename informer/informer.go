@@ -31,7 +31,8 @@ type sharedIndexInformer struct {
 	synced chan struct{}
 
 	// lifecycle guards what may only change before the start, and the start
-	// itself. It is taken before delivery.
+	// itself. It is taken before delivery. What only RunWithContext changes, the
+	// pump, which is its goroutine, reads without it.
 	lifecycle struct {
 		sync.Mutex
 		started, stopped  bool
@@ -42,11 +43,14 @@ type sharedIndexInformer struct {
 		resyncCheckPeriod time.Duration
 		queue             *fifo.Queue
 		reflector         *reflector.Reflector
+		// startedAt is when it was run.
+		startedAt time.Time
 		// persistenceErr says why the informer works in memory only although
 		// it was given a store.
 		persistenceErr error
-		// storedContact is when the server vouched for the stored copy;
-		// storedClean is its store.Header.Clean.
+		// storedRV is the version of the stored copy; storedContact is when the
+		// server vouched for it; storedClean is its store.Header.Clean.
+		storedRV      string
 		storedContact time.Time
 		storedClean   bool
 	}
@@ -62,6 +66,8 @@ type sharedIndexInformer struct {
 		unversioned bool
 		// replayed is set once handlers have been given the initial state.
 		replayed bool
+		// cold says why there is no stored copy to go on from; empty if there is.
+		cold     string
 		departed departedTracker
 	}
 
@@ -69,6 +75,8 @@ type sharedIndexInformer struct {
 	identity atomic.Pointer[store.Identity]
 	// confirmed is set once the state is proven to be current.
 	confirmed atomic.Bool
+	// outcome is nil until the start has come to its end.
+	outcome atomic.Pointer[startOutcome]
 }
 
 // New returns an informer that lists and watches with lw. The example, an object
@@ -94,6 +102,7 @@ func New(lw cache.ListerWatcher, example runtime.Object, o Options) (cache.Share
 		synced:    make(chan struct{}),
 		indexer: indexer.New(indexer.Options{
 			Indexers: o.Indexers, IndexVersions: o.IndexVersions, Logger: o.Logger,
+			Metrics: o.InformerMetricsProvider, Identifier: o.Identifier,
 		}),
 	}
 	i.lifecycle.resyncCheckPeriod = o.ResyncPeriod

@@ -66,8 +66,15 @@ type Options struct {
 	ResyncPeriod time.Duration
 	// ObjectDescription overrides the name of the type in logs.
 	ObjectDescription string
-	// Identifier names the informer, as in client-go. Its name appears in logs.
+	// Identifier names the informer, as in client-go: in logs and, as long as it is
+	// reserved, in the metrics of InformerMetricsProvider.
 	Identifier cache.InformerNameAndResource
+	// InformerMetricsProvider makes client-go's metrics of an informer: items that
+	// wait in its queue, of which a list is one; seconds that the store and the
+	// queues of handlers took for a batch; version of the store. client-go keeps the
+	// provider of cache.SetInformerMetricsProvider to itself: with nil here, it is
+	// asked for the last of the three only.
+	InformerMetricsProvider cache.InformerMetricsProvider
 
 	// Start decides when stored objects may be shown to handlers.
 	Start StartPolicy

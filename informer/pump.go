@@ -31,6 +31,7 @@ func (i *sharedIndexInformer) load(ctx context.Context) bool {
 		return false
 	}
 	if err != nil {
+		i.noteCold("the stored objects cannot be read: " + err.Error())
 		i.lifecycle.queue.Fail(err)
 	}
 	if i.lifecycle.storedClean {
@@ -102,6 +103,7 @@ func (i *sharedIndexInformer) apply(ctx context.Context, b fifo.Batch) error {
 func (i *sharedIndexInformer) reset() {
 	objects := i.indexer.List()
 	i.indexer.Reset()
+	i.delivery.cold = "the stored objects belong to another cluster"
 	i.delivery.departed.reset()
 	if !i.delivery.replayed {
 		return
@@ -175,12 +177,12 @@ func (i *sharedIndexInformer) store(b fifo.Batch) ([]any, error) {
 		if d.Type == cache.Sync {
 			continue
 		}
-		// Before the replay nothing is told to handlers, so whatever
-		// disappears has to depart. Afterwards a change of the UID surfaces as
-		// an update, as in client-go.
-		change := indexer.Change{Key: d.Key, Object: d.Object, Depart: !i.delivery.replayed}
+		// Whatever disappears departs, also what another object takes the name
+		// of: that surfaces as an update, as in client-go, unless the process
+		// ends before.
+		change := indexer.Change{Key: d.Key, Object: d.Object, Depart: true}
 		if d.Type == cache.Deleted {
-			change.Object, change.Depart = nil, true
+			change.Object = nil
 		}
 		update.Changes = append(update.Changes, change)
 		positions = append(positions, position)
@@ -236,6 +238,9 @@ func (i *sharedIndexInformer) distribute(deltas []fifo.Delta, olds []any) {
 			i.trackDeparted(d.Key, olds[n], seq)
 		case olds[n] == nil:
 			i.notify(notification{kind: added, obj: d.Object}, false)
+		case uidOf(olds[n]) != uidOf(d.Object):
+			seq := i.notify(notification{kind: updated, old: olds[n], obj: d.Object}, false)
+			i.trackDeparted(d.Key, olds[n], seq)
 		default:
 			// As in client-go, what did not change the version is a resync.
 			same := versionOf(olds[n]) == versionOf(d.Object)
@@ -268,13 +273,22 @@ func versionOf(obj any) string {
 //   - every handler is given exactly one OnAdd for each object, and all that
 //     follows;
 //   - nobody sees HasSynced before all of that is queued.
+//
+// The end of the start, with its outcome, is the first mark that is confirmed.
 func (i *sharedIndexInformer) caughtUp(ctx context.Context, mark fifo.CaughtUp) {
-	if mark.Confirmed {
-		i.confirmed.Store(true)
+	ended := mark.Confirmed && i.confirmed.CompareAndSwap(false, true)
+	if ended {
+		i.concludeStart()
 	}
-	if i.delivery.replayed {
-		return
+	if !i.delivery.replayed {
+		i.replay(ctx)
 	}
+	if ended {
+		i.logStart(ctx)
+	}
+}
+
+func (i *sharedIndexInformer) replay(ctx context.Context) {
 	start := i.clock.Now()
 	i.replayDeparted(ctx)
 	objects := i.indexer.List()
@@ -286,5 +300,5 @@ func (i *sharedIndexInformer) caughtUp(ctx context.Context, mark fifo.CaughtUp) 
 	close(i.synced)
 	i.processor.upstreamSynced()
 	klog.FromContext(ctx).V(2).Info("Informer has synced", "informer", i.name(), "objects", len(objects),
-		"confirmed", mark.Confirmed, "replay", i.clock.Since(start).Round(time.Millisecond))
+		"confirmed", i.confirmed.Load(), "replay", i.clock.Since(start).Round(time.Millisecond))
 }

@@ -32,6 +32,7 @@ func (i *sharedIndexInformer) RunWithContext(ctx context.Context) {
 	if i.options.Logger != nil {
 		ctx = klog.NewContext(ctx, *i.options.Logger)
 	}
+	i.indexer.SetLogger(klog.FromContext(ctx))
 	if !i.begin() {
 		klog.FromContext(ctx).Info("Warning: the informer has started already; it cannot run twice", "informer", i.name())
 		return
@@ -51,7 +52,9 @@ func (i *sharedIndexInformer) RunWithContext(ctx context.Context) {
 	i.prepare(ctx, i.open(ctx))
 	var feeders wait.Group
 	defer feeders.Wait()
-	feeders.StartWithContext(ctx, i.lifecycle.reflector.Run)
+	// The reflector's lines, and those of the watch error handler, say the type only.
+	logger := klog.LoggerWithValues(klog.FromContext(ctx), "informer", i.name())
+	feeders.StartWithContext(klog.NewContext(ctx, logger), i.lifecycle.reflector.Run)
 	feeders.StartWithContext(ctx, i.resync)
 	feeders.StartWithContext(ctx, i.expireDeparted)
 	feeders.StartWithContext(ctx, func(ctx context.Context) {
@@ -70,7 +73,7 @@ func (i *sharedIndexInformer) begin() bool {
 	if i.lifecycle.started {
 		return false
 	}
-	i.lifecycle.started = true
+	i.lifecycle.started, i.lifecycle.startedAt = true, i.clock.Now()
 	return true
 }
 
@@ -93,17 +96,23 @@ func (i *sharedIndexInformer) detach(ctx context.Context) {
 // memory.
 func (i *sharedIndexInformer) open(ctx context.Context) indexer.Origin {
 	if i.options.Store == nil {
+		i.noteCold("the informer has no store")
 		return indexer.Origin{}
 	}
 	origin, err := i.attach(ctx)
-	switch {
+	switch status := i.options.Store.Status(); {
 	case errors.Is(err, ErrMemoryOnly):
-		klog.FromContext(ctx).V(2).Info("Objects are not persisted", "informer", i.name(), "reason", err)
+		i.noteCold(err.Error())
 	case err != nil:
 		i.lifecycle.Lock()
 		i.lifecycle.persistenceErr = err
 		i.lifecycle.Unlock()
+		i.noteCold(err.Error())
 		klog.FromContext(ctx).Error(err, "Objects are not persisted; going on from memory", "informer", i.name())
+	case !status.Persistent && status.Err != nil:
+		i.noteCold("the store has no file: " + status.Err.Error())
+	case !origin.Readable:
+		i.noteCold(origin.Reason)
 	}
 	return origin
 }
@@ -128,7 +137,7 @@ func (i *sharedIndexInformer) attach(ctx context.Context) (indexer.Origin, error
 	i.delivery.departed.enabled = true
 	origin, err := i.indexer.Attach(collection, c, i.fingerprint(ctx, c.Fingerprint()))
 	i.lifecycle.Lock()
-	i.lifecycle.storedContact, i.lifecycle.storedClean = origin.Contact, origin.Clean
+	i.lifecycle.storedRV, i.lifecycle.storedContact, i.lifecycle.storedClean = origin.RV, origin.Contact, origin.Clean
 	i.lifecycle.Unlock()
 	if err != nil {
 		// The indexer has emptied the collection and goes on writing it.
@@ -162,7 +171,7 @@ func (i *sharedIndexInformer) fingerprint(ctx context.Context, codecFingerprint 
 	}
 	id, perBuild := funcid.Of(transform)
 	if perBuild {
-		klog.FromContext(ctx).Info("Each new build of this program will list once, because it may have changed the transform; set a transform version to avoid it", "informer", i.name())
+		klog.FromContext(ctx).V(2).Info("Each new build of this program will list once, because it may have changed the transform; set a transform version to avoid it", "informer", i.name())
 	}
 	return codecFingerprint + " transform " + id
 }
@@ -177,7 +186,10 @@ func (i *sharedIndexInformer) prepare(ctx context.Context, origin indexer.Origin
 		// too small.
 		origin.RV, origin.Reason = "", "a watch of a fake client cannot be resumed"
 	}
-	i.lifecycle.queue = fifo.New(fifo.Options{Known: i.indexer.Known(), Transform: i.lifecycle.transform})
+	i.lifecycle.queue = fifo.New(fifo.Options{
+		Known: i.indexer.Known(), Transform: i.lifecycle.transform,
+		Metrics: i.options.InformerMetricsProvider, Identifier: i.options.Identifier,
+	})
 	i.lifecycle.reflector = reflector.New(reflector.Options{
 		ListerWatcher:   i.lw,
 		Queue:           queue{i.lifecycle.queue},
@@ -205,8 +217,8 @@ func (q queue) NewReplacement() reflector.Replacement { return q.Queue.NewReplac
 
 // name is what logs call the informer.
 func (i *sharedIndexInformer) name() string {
-	name := fmt.Sprintf("%T", i.example)
-	if id := i.identity.Load(); id.Resource != "" {
+	name := i.typeName()
+	if id := i.identityIfKnown(); id != (store.Identity{}) {
 		name = id.String()
 	}
 	if owner := i.options.Identifier.Name(); owner != "" {

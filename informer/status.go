@@ -13,19 +13,34 @@ import (
 
 // Status describes an informer of this package.
 type Status struct {
+	// Identity is the informer's place in the store, or what it lists if it has
+	// none. It is zero until it is known: see Options.Identify.
+	Identity store.Identity
+	// Type names the type of the objects, as logs do.
+	Type string
 	// Phase is what the reflector does.
 	Phase reflector.Phase
+	// Outcome is what came of the stored copy, OutcomeReason why. Both are empty
+	// until the state is confirmed for the first time.
+	Outcome       Outcome
+	OutcomeReason string
 	// Synced is HasSynced. Confirmed says that the state is proven to be no older
 	// than the server was when the informer started. "Not found" means what it
 	// says only when it is confirmed.
 	Synced, Confirmed bool
 	// RV is the version that reads reflect, PersistedRV the one that a restart
-	// would resume from, ServerRV the server's at the last probe or list.
-	RV, PersistedRV, ServerRV string
+	// would resume from, ServerRV the server's at the last probe or list, and
+	// ReadRV the one up to which the server has been read.
+	RV, PersistedRV, ServerRV, ReadRV string
 	// Contact is when the server last answered. If it has not yet in this run it
 	// is when it last vouched for the stored copy: the age of a state that is not
 	// confirmed. Zero if it never has.
 	Contact time.Time
+	// Staleness is how long ago Contact was, by a clock that does not jump if it
+	// was in this run. If it was in an earlier one, it is no less than this run
+	// has lasted, whatever has become of the clock. Never negative; 0 if there
+	// was no contact.
+	Staleness time.Duration
 	// Objects is the number of objects.
 	Objects int
 	// Lists counts lists of the whole collection and Watches accepted watches.
@@ -56,6 +71,8 @@ func StatusOf(informer cache.SharedInformer) (status Status, ok bool) {
 
 func (i *sharedIndexInformer) status() Status {
 	s := Status{
+		Identity:    i.identityIfKnown(),
+		Type:        i.typeName(),
 		Phase:       reflector.PhaseStarting,
 		Synced:      i.HasSynced(),
 		RV:          i.indexer.LastStoreSyncResourceVersion(),
@@ -65,23 +82,59 @@ func (i *sharedIndexInformer) status() Status {
 	s.Durability, s.Persistent = i.durability()
 	s.PersistedRV = s.Durability.RV
 	s.Confirmed = i.confirmed.Load()
+	if o := i.outcome.Load(); o != nil {
+		s.Outcome, s.OutcomeReason = o.outcome, o.reason
+	}
 	i.lifecycle.Lock()
-	r := i.lifecycle.reflector
+	r, startedAt := i.lifecycle.reflector, i.lifecycle.startedAt
 	s.Contact = i.lifecycle.storedContact
 	if s.Durability.Err == nil {
 		s.Durability.Err = i.lifecycle.persistenceErr
 	}
 	i.lifecycle.Unlock()
-	if r == nil {
-		return s
+	var rs reflector.Status
+	if r != nil {
+		rs = r.Status()
+		s.Phase, s.ServerRV, s.ReadRV, s.Err = rs.Phase, rs.ServerRV, rs.RV, rs.Err
+		s.Lists, s.Watches, s.ListReason = rs.Lists, rs.Watches, rs.ListReason
 	}
-	rs := r.Status()
 	if !rs.Contact.IsZero() {
-		s.Contact = rs.Contact
+		s.Contact, startedAt = rs.Contact, rs.Contact
 	}
-	s.Phase, s.ServerRV, s.Err = rs.Phase, rs.ServerRV, rs.Err
-	s.Lists, s.Watches, s.ListReason = rs.Lists, rs.Watches, rs.ListReason
+	s.Staleness = staleness(i.clock.Now(), s.Contact, startedAt)
 	return s
+}
+
+// staleness is the age of contact, but no less than the time since a moment of
+// this run, which is known better: contact may have been read from a file.
+func staleness(now, contact, since time.Time) time.Duration {
+	if contact.IsZero() {
+		return 0
+	}
+	return max(0, now.Sub(contact), now.Sub(since))
+}
+
+// typeName is Options.ObjectDescription, or else the kind of an object that any
+// kind may have, or else the Go type.
+func (i *sharedIndexInformer) typeName() string {
+	if i.options.ObjectDescription != "" {
+		return i.options.ObjectDescription
+	}
+	if !isNil(i.example) && formOf(i.example) != store.FormTyped {
+		if gvk := i.example.GetObjectKind().GroupVersionKind(); !gvk.Empty() {
+			return gvk.GroupVersion().String() + " " + gvk.Kind
+		}
+	}
+	return fmt.Sprintf("%T", i.example)
+}
+
+// identityIfKnown returns the zero Identity as long as there is none.
+func (i *sharedIndexInformer) identityIfKnown() store.Identity {
+	id := *i.identity.Load()
+	if id.Resource == "" {
+		return store.Identity{}
+	}
+	return identityOf(id, i.example)
 }
 
 // durability is the indexer's, unless the store itself keeps nothing.

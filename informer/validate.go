@@ -24,8 +24,11 @@ func validate(lw cache.ListerWatcher, example runtime.Object, o Options) error {
 		return invalid("DepartedRetention %s is negative", o.DepartedRetention)
 	}
 	for name, index := range o.Indexers {
-		if index == nil {
+		switch {
+		case index == nil:
 			return invalid("Indexers: the function of index %q is nil", name)
+		case name == "" || len(name) > store.MaxKeyLength:
+			return invalid("Indexers: a name has %d bytes, it must have 1 to %d", len(name), store.MaxKeyLength)
 		}
 	}
 	if o.Store == nil {

@@ -39,6 +39,9 @@ func TestNew_InvalidOptions(t *testing.T) {
 		"two identities": {func(_ *cache.ListerWatcher, _ *runtime.Object, o *informer.Options) { o.Identify = nobody }, "Identity and Identify"},
 		"resync":         {func(_ *cache.ListerWatcher, _ *runtime.Object, o *informer.Options) { o.ResyncPeriod = -1 }, "ResyncPeriod"},
 		"retention":      {func(_ *cache.ListerWatcher, _ *runtime.Object, o *informer.Options) { o.DepartedRetention = -1 }, "DepartedRetention"},
+		"index name": {func(_ *cache.ListerWatcher, _ *runtime.Object, o *informer.Options) {
+			o.Indexers = cache.Indexers{"": cache.MetaNamespaceIndexFunc}
+		}, "Indexers: a name has 0 bytes"},
 		"index": {func(_ *cache.ListerWatcher, _ *runtime.Object, o *informer.Options) {
 			o.Indexers = cache.Indexers{"a": nil}
 		}, `Indexers: the function of index "a"`},

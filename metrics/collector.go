@@ -3,6 +3,7 @@ package metrics
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"unicode/utf8"
 
@@ -28,15 +29,17 @@ type Collector struct {
 	// mu is not held while a status is read.
 	mu struct {
 		sync.RWMutex
-		// informers are those reported, by name.
+		// informers are those that were added, by name.
 		informers map[string]cache.SharedInformer
+		// observed are those without a name, in the order of Observe.
+		observed []*observed
 	}
 }
 
 var _ prometheus.Collector = (*Collector)(nil)
 
-// NewCollector returns a collector that reports db, and the informers that Add
-// gives it. With a nil db it reports informers only.
+// NewCollector returns a collector that reports db, and the informers that Add and
+// Observe give it. With a nil db it reports informers only.
 func NewCollector(db Store) *Collector {
 	c := &Collector{store: db}
 	c.mu.informers = map[string]cache.SharedInformer{}
@@ -62,15 +65,16 @@ func (c *Collector) Add(name string, inf cache.SharedInformer) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, ok := c.mu.informers[name]; ok {
+	_, taken := c.mu.informers[name]
+	if taken || slices.ContainsFunc(c.mu.observed, func(o *observed) bool { return o.settled && o.label == name }) {
 		return fmt.Errorf("%w: %q", ErrNameInUse, name)
 	}
 	c.mu.informers[name] = inf
 	return nil
 }
 
-// Remove ends the report of the informer with this name, if there is one. A
-// scrape that has begun may still have it.
+// Remove ends the report of the informer that was added with this name, if there is
+// one. A scrape that has begun may still have it.
 func (c *Collector) Remove(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -81,22 +85,34 @@ func (c *Collector) Remove(name string) {
 func (c *Collector) Describe(descs chan<- *prometheus.Desc) {
 	if c.store != nil {
 		describe(storeMetrics, descs)
+		descs <- commitDesc
 	}
 	describe(informerMetrics, descs)
 	descs <- phaseDesc
+	descs <- startsDesc
 }
 
 // Collect implements prometheus.Collector.
 func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	if c.store != nil {
-		collect(storeMetrics, c.store.Status(), out)
+		status := c.store.Status()
+		collect(storeMetrics, status, out)
+		out <- commitTimes(status.CommitTimes)
 	}
 	for name, inf := range c.informers() {
 		if status, ok := informer.StatusOf(inf); ok {
-			collect(informerMetrics, status, out, name)
-			collectPhase(status.Phase, out, name)
+			collectInformer(status, out, name)
 		}
 	}
+	for _, o := range c.observations() {
+		collectInformer(o.status, out, o.name)
+	}
+}
+
+func collectInformer(status informer.Status, out chan<- prometheus.Metric, name string) {
+	collect(informerMetrics, status, out, name)
+	collectPhase(status.Phase, out, name)
+	collectStarts(status.Outcome, out, name)
 }
 
 func (c *Collector) informers() map[string]cache.SharedInformer {

@@ -4,8 +4,11 @@
 // and says what to alert on.
 //
 //	collector := metrics.NewCollector(db)
-//	err := collector.Add("pods", factory.Core().V1().Pods().Informer())
+//	f, err := factory.New(clientset, db, factory.WithObserver(collector))
 //	err = prometheus.Register(collector)
+//
+// Observe, which a factory calls, names an informer by what it lists; Add takes a
+// name of the caller's choice.
 //
 // Register it where the program has its metrics: in controller-runtime that is
 // metrics.Registry, with Kubernetes' component-base legacyregistry.RawRegister. A
@@ -18,15 +21,18 @@
 //   - Nothing is counted here: a scrape reads the status of the store and then of
 //     each informer. The metrics of the store, and those of one informer, are as
 //     consistent as its status; different ones are read at different moments.
-//   - There are 14 time series of the store and 16 of each informer, whatever the
-//     cluster holds.
-//   - No metric has a value from an object, a key, a selector, a path or an error.
+//   - There are 14 metrics and one histogram of the store, and up to 22 time series
+//     of each informer, whatever the cluster holds.
+//   - No metric has a value from an object, a key, a path or an error. A selector is
+//     part of an identity, and so of the names that Observe gives.
+//   - What is not known is not reported, rather than as a number that means nothing.
 //   - A time that has never come is 0, so that an age computed from it is large:
 //     what was never confirmed is as stale as can be.
 //   - Counters start at zero with the store or informer. rate and increase deal
 //     with that.
 //
-// There is no metric of resourceVersions. How far two of them are apart says how
-// much was written to the whole cluster, not how much is missing here; the time
-// of the last contact and the pending bytes say that.
+// Of resourceVersions there is only how far reads are behind what is known of the
+// server. Zero means that they are not. How large it is says how much was written to
+// the whole cluster, not how much is missing here: it is an upper bound of that, and
+// usually much too high. How old the state may be is what staleness says.
 package metrics

@@ -26,18 +26,16 @@ func ExampleNewCollector() {
 		return
 	}
 	defer db.Close()
-	f, err := factory.New(fake.NewClientset(), db)
+	collector := metrics.NewCollector(db)
+	f, err := factory.New(fake.NewClientset(), db, factory.WithObserver(collector))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer f.Shutdown()
 
-	collector := metrics.NewCollector(db)
-	if err := collector.Add("pods", f.Core().V1().Pods().Informer()); err != nil {
-		fmt.Println(err)
-		return
-	}
+	f.Core().V1().Pods().Informer()
+
 	registry := prometheus.NewRegistry() // or prometheus.DefaultRegisterer
 	if err := registry.Register(collector); err != nil {
 		fmt.Println(err)
@@ -50,12 +48,15 @@ func ExampleNewCollector() {
 		return
 	}
 	for _, family := range families {
+		m := family.GetMetric()[0]
 		switch family.GetName() {
-		case "warmcache_store_healthy", "warmcache_informer_synced":
-			fmt.Println(family.GetName(), family.GetMetric()[0].GetGauge().GetValue())
+		case "warmcache_store_healthy":
+			fmt.Println(family.GetName(), m.GetGauge().GetValue())
+		case "warmcache_informer_synced":
+			fmt.Println(family.GetName(), m.GetLabel()[0].GetValue(), m.GetGauge().GetValue())
 		}
 	}
 	// Output:
-	// warmcache_informer_synced 0
+	// warmcache_informer_synced v1/pods?form=typed 0
 	// warmcache_store_healthy 1
 }

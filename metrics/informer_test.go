@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -117,8 +118,12 @@ func (p *process) want(phase, text string) {
 	want := ""
 	for line := range strings.Lines(text) {
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
+			name, label, labelled := strings.Cut(strings.TrimSuffix(name, "}"), "{")
+			if labelled {
+				label = "," + label
+			}
 			names = append(names, "warmcache_informer_"+name)
-			want += fmt.Sprintf("warmcache_informer_%s{informer=%q} %s\n", name, "pods", value)
+			want += fmt.Sprintf("warmcache_informer_%s{informer=%q%s} %s\n", name, "pods", label, value)
 		}
 	}
 	wantSamples(p.w.t, p.collector, want, names...)
@@ -128,8 +133,17 @@ func (p *process) want(phase, text string) {
 	}
 }
 
+// stored is the size of what the file of p holds.
+func stored(p *process) (int64, error) {
+	infos, err := p.db.Informers()
+	if err != nil || len(infos) != 1 {
+		return 0, fmt.Errorf("%d informers, %w", len(infos), err)
+	}
+	return infos[0].Totals.Bytes, nil
+}
+
 func TestCollector_Informer_ColdStartThenWarmRestart(t *testing.T) {
-	inWorld(t, func(_ *testing.T, w *world) {
+	inWorld(t, func(t *testing.T, w *world) {
 		p := w.prepare()
 		p.want("Starting", `
 			synced 0
@@ -138,6 +152,11 @@ func TestCollector_Informer_ColdStartThenWarmRestart(t *testing.T) {
 			objects 0
 			lists_total 0
 			watches_total 0
+			starts_total{outcome="cold"} 0
+			starts_total{outcome="reconciled"} 0
+			starts_total{outcome="resumed"} 0
+			stored_bytes 0
+			staleness_seconds +Inf
 			last_contact_timestamp_seconds 0
 			last_request_failed 0`)
 		p.start().want("Watching", `
@@ -147,6 +166,11 @@ func TestCollector_Informer_ColdStartThenWarmRestart(t *testing.T) {
 			objects 3
 			lists_total 1
 			watches_total 1
+			starts_total{outcome="cold"} 1
+			starts_total{outcome="reconciled"} 0
+			starts_total{outcome="resumed"} 0
+			resource_version_lag 0
+			staleness_seconds 0
 			last_contact_timestamp_seconds 946684800
 			last_request_failed 0
 			index_errors_total 0`)
@@ -167,7 +191,14 @@ func TestCollector_Informer_ColdStartThenWarmRestart(t *testing.T) {
 			objects 3
 			lists_total 0
 			watches_total 1
+			starts_total{outcome="cold"} 0
+			starts_total{outcome="resumed"} 1
+			starts_total{outcome="reconciled"} 0
+			resource_version_lag 0
 			last_contact_timestamp_seconds 946684860`)
+		if got := must(stored(p)); got == 0 || !slices.Contains(samples(t, p.collector), fmt.Sprintf(`warmcache_informer_stored_bytes{informer="pods"} %d`, got)) {
+			t.Errorf("%d bytes are stored, and reported as\n%s", got, samples(t, p.collector, "warmcache_informer_stored_bytes"))
+		}
 	})
 }
 
@@ -188,6 +219,10 @@ func TestCollector_Informer_ServerDown(t *testing.T) {
 			objects 3
 			lists_total 0
 			last_request_failed 1
+			starts_total{outcome="cold"} 0
+			starts_total{outcome="reconciled"} 0
+			starts_total{outcome="resumed"} 0
+			staleness_seconds 3601
 			last_contact_timestamp_seconds %d`, newYear))
 
 		if err := w.server.Up(); err != nil {

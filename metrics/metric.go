@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"math"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -8,8 +9,10 @@ import (
 
 // metric is how one number of a status S is reported.
 type metric[S any] struct {
-	desc  *prometheus.Desc
-	kind  prometheus.ValueType
+	desc *prometheus.Desc
+	kind prometheus.ValueType
+	// value returns NaN for what is not known, which is not reported then: a number
+	// that means nothing would spoil sums.
 	value func(S) float64
 }
 
@@ -40,7 +43,9 @@ func describe[S any](metrics []metric[S], descs chan<- *prometheus.Desc) {
 
 func collect[S any](metrics []metric[S], status S, out chan<- prometheus.Metric, labels ...string) {
 	for _, m := range metrics {
-		out <- constant(m.desc, m.kind, m.value(status), labels...)
+		if value := m.value(status); !math.IsNaN(value) {
+			out <- constant(m.desc, m.kind, value, labels...)
+		}
 	}
 }
 

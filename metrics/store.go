@@ -1,6 +1,10 @@
 package metrics
 
-import "github.com/warmcache/warmcache/store"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/warmcache/warmcache/store"
+)
 
 var ofStore = source[store.Status]{prefix: "warmcache_store_"}
 
@@ -34,4 +38,19 @@ var storeMetrics = []metric[store.Status]{
 		func(s store.Status) float64 { return float64(s.Scrub.Checked) }),
 	ofStore.gauge("scrub_pass_bytes", "What the current pass of the search for damage has to check in all; 0 between passes.",
 		func(s store.Status) float64 { return float64(s.Scrub.Total) }),
+}
+
+var commitDesc = ofStore.desc("commit_duration_seconds", "How long commits took that wrote something and succeeded.")
+
+// commitTimes makes a histogram of what the store has counted.
+func commitTimes(d store.Durations) prometheus.Metric {
+	buckets := map[float64]uint64{}
+	for bound, n := range d.AtMost() {
+		buckets[bound.Seconds()] = uint64(n)
+	}
+	m, err := prometheus.NewConstHistogram(commitDesc, uint64(d.Count), d.Total.Seconds(), buckets)
+	if err != nil {
+		return prometheus.NewInvalidMetric(commitDesc, err)
+	}
+	return m
 }

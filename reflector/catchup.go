@@ -20,7 +20,7 @@ const (
 	resumeTimeoutSeconds = 3
 	// resumeDeadline ends a round that the server, or a proxy, does not end.
 	resumeDeadline = 10 * time.Second
-	// maxSilentRounds is how many rounds may pass without any event. A filtered
+	// maxSilentRounds is how many rounds may pass without progress. A filtered
 	// or lagging watch cache needs 2, random backends up to 3 (measured).
 	maxSilentRounds = 4
 	// quiet is how long a resumed watch must have nothing to say for its first
@@ -55,14 +55,14 @@ func (r *Reflector) identify(ctx context.Context) error {
 		if r.run.unanswered++; r.origin.RV != "" && r.run.unanswered < maxUnanswered {
 			return err
 		}
-		klog.FromContext(ctx).Info("Going on without knowing whether cluster and schema are those of the stored objects",
+		klog.FromContext(ctx).Info("Warning: going on without knowing whether cluster and schema are those of the stored objects",
 			"type", r.description, "err", err)
 	}
 	r.run.identified = true
 	foreign := differ(cluster, r.origin.Cluster)
 	r.update(func(s *Status) { s.Cluster, s.Schema, s.Foreign = cluster, schema, foreign })
 	if foreign {
-		klog.FromContext(ctx).Info("Stored objects belong to another cluster and are dropped",
+		klog.FromContext(ctx).Info("Warning: stored objects belong to another cluster and are dropped",
 			"type", r.description, "stored", r.origin.Cluster, "cluster", cluster)
 		r.queue.Reset()
 		r.listNext("the stored objects belong to another cluster")
@@ -167,8 +167,14 @@ func (r *Reflector) probe(ctx context.Context) (string, error) {
 
 // round watches for up to 3 s. If that brings no proof it probes again.
 func (r *Reflector) round(ctx context.Context) error {
+	if r.run.refused {
+		if err := r.askAgain(ctx); err != nil || r.run.listReason != "" {
+			return err
+		}
+	}
 	r.setPhase(PhaseResuming)
-	events, err := r.resume(ctx)
+	before := r.run.rv
+	err := r.resume(ctx)
 	switch {
 	case err != nil && !errors.Is(err, errDeadline):
 		return r.watchEnded(err)
@@ -179,7 +185,7 @@ func (r *Reflector) round(ctx context.Context) error {
 		// The round ended by itself: the watch was accepted.
 		r.show(ctx, "the watch was accepted")
 	}
-	if r.countRound(events); r.run.listReason != "" {
+	if r.countRound(r.run.rv != before); r.run.listReason != "" {
 		return nil
 	}
 	_, err = r.probe(ctx)
@@ -187,14 +193,14 @@ func (r *Reflector) round(ctx context.Context) error {
 }
 
 // resume opens and reads the watch of one round.
-func (r *Reflector) resume(ctx context.Context) (events int, err error) {
+func (r *Reflector) resume(ctx context.Context) error {
 	w, err := r.open(ctx, metav1.ListOptions{
 		ResourceVersion:     r.run.rv,
 		AllowWatchBookmarks: true,
 		TimeoutSeconds:      ptr.To[int64](resumeTimeoutSeconds),
 	})
 	if err != nil {
-		return 0, err
+		return err
 	}
 	r.run.due = r.clock.Now().Add(resumeTimeoutSeconds * time.Second)
 	r.setResuming(true)
@@ -206,7 +212,8 @@ func (r *Reflector) resume(ctx context.Context) (events int, err error) {
 		stream.quiet = r.clock.NewTimer(quiet)
 		defer stream.quiet.Stop()
 	}
-	return r.consume(ctx, stream)
+	_, err = r.consume(ctx, stream)
+	return err
 }
 
 // setResuming notes whether a watch of a round is open. Its end is the last sign
@@ -219,8 +226,8 @@ func (r *Reflector) setResuming(resuming bool) {
 	r.mu.status.Contact = now
 }
 
-func (r *Reflector) countRound(events int) {
-	if events > 0 {
+func (r *Reflector) countRound(moved bool) {
+	if moved {
 		r.run.silentRounds = 0
 		return
 	}
@@ -240,7 +247,7 @@ func (r *Reflector) noteBookmarks(come bool) {
 // proof.
 func (r *Reflector) observe(rv string) {
 	r.run.rv = rv
-	r.run.internalErrors = 0
+	r.run.failures = 0
 	now := r.clock.Now()
 	r.update(func(s *Status) { s.RV, s.Contact, s.Err = rv, now, nil })
 	if r.run.target == "" || r.run.listReason != "" || r.Status().CaughtUp {

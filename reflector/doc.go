@@ -19,7 +19,8 @@
 //	CAUGHT UP ◄────────────────────────────────────────────────────────── LIST
 //	      ▼
 //	    WATCH   until it expires or the consumer fails ─────────────────► LIST
-//	            cut off before its time: probe; a lower version ────────► LIST
+//	            cut off or refused: probe; a lower version ─────────────► LIST
+//	            five in a row failed, but not the probes ───────────────► LIST
 //
 // Promises:
 //
@@ -29,12 +30,18 @@
 //   - A list reads at the server's current version, never at an older one.
 //   - Errors that do not say that the version is unusable (connection lost, 429,
 //     5xx, 401, 403, 404) are retried from where the watch was, with client-go's
-//     backoff. client-go lists again after most of them. Only the fifth internal
-//     error in a row leads to a list, for servers that say so when they mean that
-//     a version has expired.
+//     backoff. client-go lists again after most of them. Only the fifth watch in a
+//     row that fails, although the collection can be read and the server is not
+//     busy, leads to a list: for servers that say something else when they mean that
+//     a version has expired, and for collections that can be listed only.
 //   - A server that has gone back in time is followed there, also while it is
 //     watched, unless it has passed the version that was read by the time it can be
 //     reached again.
+//   - Watch error handlers are told what client-go tells them: lists that failed,
+//     and watches that could not be opened, unless the server is busy or refuses
+//     the connection. Status tells the rest.
+//   - Stopping takes effect at once, also while a request is under way that knows no
+//     context; what comes of it is thrown away.
 //   - An object that cannot be queued, because of its type, its key or a failing
 //     transform, leads to a list; the version never moves past it.
 package reflector

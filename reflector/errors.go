@@ -16,6 +16,9 @@ var ErrUnusable = errors.New("object from the API server cannot be used")
 // errTable explains what is wrong with a table.
 var errTable = errors.New("the client asks for tables, which hold no objects")
 
+// errNoVersion explains what is wrong with a bookmark.
+var errNoVersion = errors.New("the bookmark has no resourceVersion")
+
 // errRestored says that the server has gone back in time while it was watched.
 var errRestored = errors.New("the server is another one than was watched before")
 
@@ -26,6 +29,14 @@ func (e queueError) Error() string {
 	return fmt.Sprintf("store has to be listed again: %v", e.cause)
 }
 func (e queueError) Unwrap() error { return e.cause }
+
+// unreported is an error that watch error handlers are not told of, because they
+// are not told of its like by client-go: they hear of lists that failed and of
+// watches that could not be opened. What ends an open watch is ordinary, and so
+// is a server that is busy or away when a watch is to be opened.
+type unreported struct{ error }
+
+func (e unreported) Unwrap() error { return e.error }
 
 // isExpired reports whether a version is too old, or was given out by a server
 // that no longer knows it. Servers before 1.18 say Gone.
@@ -53,6 +64,18 @@ func isDenied(err error) bool {
 // isBusy reports whether asking in another way instead would only add load.
 func isBusy(err error) bool {
 	return utilnet.IsConnectionRefused(err) || utilnet.IsConnectionReset(err) || apierrors.IsTooManyRequests(err)
+}
+
+// isPassing reports whether the server may be expected to take the same watch
+// later, as in client-go.
+func isPassing(err error) bool {
+	return utilnet.IsConnectionRefused(err) || apierrors.IsTooManyRequests(err)
+}
+
+// isOverloaded reports whether the server has more to do than it can.
+func isOverloaded(err error) bool {
+	return apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err) ||
+		apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err)
 }
 
 // isUnversioned reports whether rv is a version that no state has. Servers that

@@ -37,6 +37,8 @@ type fake struct {
 
 	mu      sync.Mutex
 	journal []string
+	// asked are the options of lists, probes and watches.
+	asked []metav1.ListOptions
 	// rv and items are what probes and lists return.
 	rv    string
 	items []runtime.Object
@@ -194,6 +196,7 @@ func (f *fake) ListWithContext(_ context.Context, o metav1.ListOptions) (runtime
 	if o.ResourceVersion != "" || o.ResourceVersionMatch != "" {
 		f.t.Errorf("list asks for an older state: %+v", o)
 	}
+	f.set(func() { f.asked = append(f.asked, o) })
 	if o.Limit == 1 {
 		f.note("probe")
 		if err := f.take(&f.probeErrs); err != nil {
@@ -227,6 +230,7 @@ func (f *fake) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watc
 	if !o.AllowWatchBookmarks || o.TimeoutSeconds == nil {
 		f.t.Errorf("watch without bookmarks or timeout: %+v", o)
 	}
+	f.set(func() { f.asked = append(f.asked, o) })
 	name := "watch " + o.ResourceVersion
 	if o.SendInitialEvents != nil {
 		name = "stream"

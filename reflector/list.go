@@ -16,8 +16,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// streamWarning is how often the log says that a streamed list does not end, as
-// in client-go.
+// streamWarning is how often the log says that a streamed list has not ended and
+// has nothing more to say, as in client-go.
 const streamWarning = 10 * time.Second
 
 // errNoEnd says that a streamed list ended before it was complete.
@@ -36,7 +36,7 @@ func (r *Reflector) list(ctx context.Context) (watch.Interface, error) {
 		return nil, err
 	}
 	r.run.listReason = ""
-	r.run.internalErrors, r.run.cut = 0, false
+	r.run.failures, r.run.cut, r.run.refused = 0, false, false
 	// Also when it was marked before: the queue drops marks when the consumer
 	// fails, and a list is what follows.
 	r.caughtUp()
@@ -99,16 +99,21 @@ func (r *Reflector) streamList(ctx context.Context) (watch.Interface, error) {
 func (r *Reflector) readStream(ctx context.Context, w watch.Interface, list Replacement) (string, error) {
 	warning := r.clock.NewTicker(streamWarning)
 	defer warning.Stop()
+	last := r.clock.Now()
 	for {
 		select {
 		case <-ctx.Done():
 			return "", ctx.Err()
 		case <-warning.C():
-			klog.FromContext(ctx).Info("Warning: still waiting for the end of the streamed list", "type", r.description)
+			if r.clock.Since(last) < streamWarning {
+				continue
+			}
+			klog.FromContext(ctx).Info("Warning: still waiting for the end of the streamed list", "type", r.description, "silentFor", r.clock.Since(last))
 		case event, ok := <-w.ResultChan():
 			if !ok {
 				return "", errNoEnd
 			}
+			last = r.clock.Now()
 			rv, ended, err := r.addToList(event, list)
 			if err != nil || ended {
 				return rv, err
@@ -120,7 +125,7 @@ func (r *Reflector) readStream(ctx context.Context, w watch.Interface, list Repl
 // addToList puts one event of a streamed list into list.
 func (r *Reflector) addToList(event watch.Event, list Replacement) (rv string, ended bool, err error) {
 	if event.Type == watch.Error {
-		return "", false, apierrors.FromObject(event.Object)
+		return "", false, unreported{apierrors.FromObject(event.Object)}
 	}
 	if rv, err = r.accept(event.Object); err != nil {
 		return "", false, err
@@ -191,43 +196,21 @@ func (r *Reflector) readPages(ctx context.Context, limit int64) (list Replacemen
 	}
 }
 
+// addPage puts the objects of a page into list. They are copied out of the page,
+// so that one of them that is kept does not keep the others in memory.
 func (r *Reflector) addPage(page runtime.Object, list Replacement) error {
-	return meta.EachListItemWithAlloc(page, func(obj runtime.Object) error {
+	err := meta.EachListItemWithAlloc(page, func(obj runtime.Object) error {
 		if _, err := r.accept(obj); err != nil {
 			return err
 		}
-		if err := list.Add(obj); err != nil {
-			return fmt.Errorf("%w: %w", ErrUnusable, err)
-		}
-		return nil
+		return list.Add(obj)
 	})
+	if err != nil && !errors.Is(err, ErrUnusable) {
+		return fmt.Errorf("%w: %w", ErrUnusable, err)
+	}
+	return err
 }
 
-// listCall lists, but does not hold up a stop: ListerWatchers made for older
-// versions of client-go do not know the context.
 func (r *Reflector) listCall(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-	type answer struct {
-		list     runtime.Object
-		err      error
-		panicked any
-	}
-	answers := make(chan answer, 1)
-	go func() {
-		var a answer
-		defer func() {
-			a.panicked = recover()
-			answers <- a
-		}()
-		a.list, a.err = r.lw.ListWithContext(ctx, options)
-	}()
-	select {
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case a := <-answers:
-		if a.panicked != nil {
-			//hygiene:allow panic: the ListerWatcher's own, back on the goroutine that called it
-			panic(a.panicked)
-		}
-		return a.list, a.err
-	}
+	return interruptible(ctx, func() (runtime.Object, error) { return r.lw.ListWithContext(ctx, options) }, nil)
 }

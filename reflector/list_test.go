@@ -68,6 +68,36 @@ func TestReflector_StreamedList(t *testing.T) {
 		pauses: 1,
 		want:   []string{"stream", "stream", "commit 9 []", "caught up"},
 	}, {
+		name: "that the server becomes too busy for",
+		script: func(f *fake) {
+			f.streams = []stream{events(added("a", "3"), failure(apierrors.NewTooManyRequests("busy", 1))), events(end("9"))}
+		},
+		pauses: 1,
+		want:   []string{"stream", "stream", "commit 9 []", "caught up"},
+	}, {
+		name: "ended by another bookmark",
+		script: func(f *fake) {
+			other := end("9")
+			other.Object.(*corev1.ConfigMap).Annotations[metav1.InitialEventsAnnotationKey] = "false"
+			f.streams = []stream{events(added("a", "3"), other)}
+		},
+		pauses: 30,
+		want:   []string{"stream"},
+	}, {
+		name: "whose watch ends",
+		script: func(f *fake) {
+			f.streams = []stream{closing(added("a", "3"), end("9"), modified("a", "11"))}
+			f.rv = "11"
+		},
+		want: []string{"stream", "commit 9 [a]", "caught up", "update a@11", "probe", "watch 11"},
+	}, {
+		name: "whose watch expires",
+		script: func(f *fake) {
+			f.streams = []stream{events(added("a", "3"), end("9"), failure(expired())), events(end("12"))}
+		},
+		pauses: 1,
+		want:   []string{"stream", "commit 9 [a]", "caught up", "stream", "commit 12 []", "caught up"},
+	}, {
 		name:   "that never ends",
 		script: func(f *fake) { f.streams = []stream{events(added("a", "3"))} },
 		pauses: 30,

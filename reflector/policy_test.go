@@ -148,7 +148,8 @@ func TestStartPolicy_Stale(t *testing.T) {
 	}, {
 		name: "the server goes away after the first probe",
 		script: func(f *fake) {
-			f.watchErrs = repeat(down, 100)
+			f.probeErrs = append([]error{nil}, repeat(down, 100)...)
+			f.watchErrs = []error{down}
 		},
 		shown: after,
 	}, {

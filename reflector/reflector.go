@@ -2,12 +2,14 @@ package reflector
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"reflect"
 	"sync"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -119,8 +121,7 @@ type Reflector struct {
 	expectedGVK  *schema.GroupVersionKind
 	description  string
 	streamLists  bool
-	// stock is what watch error handlers are given.
-	stock *cache.Reflector
+	stock        *stock
 
 	// run belongs to the goroutine of Run.
 	run struct {
@@ -135,8 +136,14 @@ type Reflector struct {
 		target string
 		// silentRounds counts rounds of resuming in which nothing arrived.
 		silentRounds int
-		// internalErrors counts watches in a row that the server broke off.
-		internalErrors int
+		// failures counts watches in a row that failed, or ended at once, although
+		// the server was there.
+		failures int
+		// refused is set when a watch could not be opened: it is not known whether
+		// the server is there.
+		refused bool
+		// opened is when the watch was asked for.
+		opened time.Time
 		// due is when the server will end the watch. cut is set when it ended
 		// before: the server may be another one, or restored, when it can be
 		// reached again.
@@ -185,9 +192,7 @@ func New(o Options) *Reflector {
 	r.delay = backoffOrDefault(o.Backoff).DelayWithReset(r.clock, backoffReset)
 	r.streamLists = features.FeatureGates().Enabled(features.WatchListClient) &&
 		!watchlist.DoesClientNotSupportWatchListSemantics(o.ListerWatcher)
-	// It never runs. Watch error handlers use it to tell informers apart.
-	r.stock = cache.NewReflectorWithOptions(o.ListerWatcher, o.Expected, &cache.FakeCustomStore{},
-		cache.ReflectorOptions{Name: o.Name, TypeDescription: o.TypeDescription})
+	r.stock = newStock(o)
 	r.description = r.stock.TypeDescription()
 	r.expect(o.Expected)
 	r.mu.status.Phase = PhaseStarting
@@ -213,9 +218,11 @@ func (r *Reflector) expect(example runtime.Object) {
 		return
 	}
 	r.expectedType = reflect.TypeOf(example)
-	if u, ok := example.(*unstructured.Unstructured); ok && !u.GroupVersionKind().Empty() {
-		gvk := u.GroupVersionKind()
-		r.expectedGVK = &gvk
+	switch example.(type) {
+	case *unstructured.Unstructured, *metav1.PartialObjectMetadata:
+		if gvk := example.GetObjectKind().GroupVersionKind(); !gvk.Empty() {
+			r.expectedGVK = &gvk
+		}
 	}
 }
 
@@ -265,9 +272,30 @@ func (r *Reflector) attempt(ctx context.Context) (ok bool) {
 	if err == nil || ctx.Err() != nil {
 		return true
 	}
+	var own unreported
+	if errors.As(err, &own) {
+		r.failed(own.error)
+		r.log(ctx, own.error)
+		return false
+	}
 	r.failed(err)
-	r.handleError(ctx, r.stock, err)
+	r.handleError(ctx, r.stock.at(r.run.rv), err)
 	return false
+}
+
+// log logs an error that watch error handlers are not told of, at client-go's
+// levels.
+func (r *Reflector) log(ctx context.Context, err error) {
+	var failed queueError
+	logger := klog.FromContext(ctx)
+	switch {
+	case errors.Is(err, ErrUnusable):
+		utilruntime.HandleErrorWithContext(ctx, err, "Unexpected watch event", "reflector", r.stock.Name(), "type", r.description)
+	case isExpired(err), isPassing(err), errors.As(err, &failed): // the consumer logs why it failed
+		logger.V(4).Info("Watch closed", "reflector", r.stock.Name(), "type", r.description, "err", err)
+	default:
+		logger.Info("Warning: watch ended with error", "reflector", r.stock.Name(), "type", r.description, "err", err)
+	}
 }
 
 // cycle goes through the picture once, from wherever the last one ended, until an
@@ -321,7 +349,11 @@ func (r *Reflector) show(ctx context.Context, why string) {
 		return
 	}
 	r.mu.shown = true
-	klog.FromContext(ctx).V(2).Info("Showing stored objects before they are confirmed", "type", r.description, "reason", why)
+	logger := klog.FromContext(ctx).V(2)
+	if r.policy.stale > 0 {
+		logger = klog.FromContext(ctx) // nobody knows for how long they will be all there is
+	}
+	logger.Info("Showing stored objects before they are confirmed", "type", r.description, "reason", why)
 	r.queue.CaughtUp(false)
 }
 

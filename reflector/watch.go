@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -27,9 +28,9 @@ const (
 	// shortWatch is how long a watch without events must last not to count as
 	// an error, as in client-go.
 	shortWatch = time.Second
-	// maxInternalErrors is how many watches in a row may end in an internal
-	// error of the server before a list is tried instead.
-	maxInternalErrors = 5
+	// maxFailures is how many watches in a row may fail, while the collection can
+	// be read, before it is listed instead.
+	maxFailures = 5
 )
 
 // errDeadline ends a round of resuming that the server did not end.
@@ -38,15 +39,20 @@ var errDeadline = errors.New("watch outlived its timeout")
 // watch follows the collection until it has to be listed or an error calls for a
 // pause. w, if not nil, is a watch that a streamed list has left open.
 func (r *Reflector) watch(ctx context.Context, w watch.Interface) (err error) {
+	r.run.opened = r.clock.Now()
 	for ctx.Err() == nil {
 		if w == nil {
-			if w, err = r.reopen(ctx); err != nil {
+			if err := r.askAgain(ctx); err != nil {
+				return err
+			}
+			if w, err = r.open(ctx, r.watchOptions()); err != nil {
 				return r.watchEnded(err)
 			}
 		}
 		if err := r.follow(ctx, w); err != nil {
 			return r.watchEnded(err)
 		}
+		r.run.failures = 0
 		w = nil
 	}
 	if w != nil {
@@ -55,31 +61,34 @@ func (r *Reflector) watch(ctx context.Context, w watch.Interface) (err error) {
 	return nil
 }
 
-// reopen opens a watch from where the last one ended. One that was cut may have
-// been so because the server was restored from a backup: a version of its future
-// is accepted, and then silent for ever (kubernetes/kubernetes#135452).
-func (r *Reflector) reopen(ctx context.Context) (watch.Interface, error) {
-	if r.run.cut && !isUnversioned(r.run.rv) {
-		if _, err := r.probe(ctx); err != nil {
-			return nil, err
-		}
-		if r.run.listReason != "" {
-			return nil, errRestored
-		}
+// askAgain probes before a watch goes on after one that did not end in time or
+// could not be opened. The server may have been restored from a backup meanwhile: a
+// version of its future is accepted, and then silent for ever
+// (kubernetes/kubernetes#135452). And a watch that fails although the probe did not
+// is one that trying again will not mend.
+func (r *Reflector) askAgain(ctx context.Context) error {
+	if !r.run.cut && !r.run.refused || isUnversioned(r.run.rv) {
+		return nil
 	}
-	return r.open(ctx, r.watchOptions())
+	_, err := r.probe(ctx)
+	switch {
+	case isPassing(err):
+		return unreported{err}
+	case err == nil && r.run.listReason != "":
+		return unreported{errRestored}
+	}
+	return err
 }
 
 // follow queues the events of a watch until it ends. An error says that it should
 // not have ended like that.
 func (r *Reflector) follow(ctx context.Context, w watch.Interface) error {
 	r.setPhase(PhaseWatching)
-	start := r.clock.Now()
 	events, err := r.consume(ctx, stream{watch: w})
-	lasted := r.clock.Since(start)
+	lasted := r.clock.Since(r.run.opened)
 	klog.FromContext(ctx).V(4).Info("Watch closed", "type", r.description, "events", events, "duration", lasted, "err", err)
 	if err == nil && events == 0 && lasted < shortWatch && ctx.Err() == nil {
-		return &cache.VeryShortWatchError{Name: r.stock.Name()}
+		return unreported{&cache.VeryShortWatchError{Name: r.stock.Name()}}
 	}
 	return err
 }
@@ -94,10 +103,18 @@ func (r *Reflector) watchOptions() metav1.ListOptions {
 	}
 }
 
-// open opens a watch. Its errors are not wrapped, as in client-go: watch error
-// handlers compare them.
+// open opens a watch. Errors that watch error handlers are told of are not
+// wrapped, as in client-go: they compare them.
 func (r *Reflector) open(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-	w, err := r.lw.WatchWithContext(ctx, options)
+	// Before the request: some proxies hold back the answer until the first event.
+	r.run.opened = r.clock.Now()
+	w, err := interruptible(ctx, func() (watch.Interface, error) {
+		return r.lw.WatchWithContext(ctx, options)
+	}, func(late watch.Interface) { late.Stop() })
+	r.run.refused = err != nil && !isOverloaded(err)
+	if isPassing(err) {
+		return nil, unreported{err}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -121,11 +138,13 @@ func (r *Reflector) watchEnded(err error) error {
 		// What the stored copy and the watch said does not go together.
 		r.listNext(err.Error())
 		return nil
-	case isTooLarge(err), isRejected(err), errors.Is(err, ErrUnusable), errors.As(err, &failed):
+	case isTooLarge(err), isRejected(err), errors.Is(err, ErrUnusable), errors.As(err, &failed),
+		// An object cannot be decoded: an event of it will never come.
+		apierrors.IsStoreReadError(err):
 		r.listNext(err.Error())
-	case apierrors.IsInternalError(err):
-		if r.run.internalErrors++; r.run.internalErrors >= maxInternalErrors {
-			r.listNext("watches keep ending in internal errors")
+	case !isOverloaded(err):
+		if r.run.failures++; r.run.failures >= maxFailures {
+			r.listNext(fmt.Sprintf("watches keep failing: %v", err))
 		}
 	}
 	return err
@@ -155,7 +174,7 @@ func (r *Reflector) consume(ctx context.Context, s stream) (events int, err erro
 		case <-ctx.Done():
 			return events, nil
 		case err := <-r.queue.Failed():
-			return events, queueError{err}
+			return events, unreported{queueError{err}}
 		case <-s.deadline:
 			return events, errDeadline
 		case <-quietC:
@@ -164,8 +183,11 @@ func (r *Reflector) consume(ctx context.Context, s stream) (events int, err erro
 			if !ok {
 				return events, nil
 			}
+			if r.isUseless(ctx, event) {
+				continue
+			}
 			if err := r.queueEvent(event); err != nil {
-				return events, err
+				return events, unreported{err}
 			}
 			events++
 			if s.quiet != nil && r.clock.Since(start) < maxBurst {
@@ -173,6 +195,22 @@ func (r *Reflector) consume(ctx context.Context, s stream) (events int, err erro
 			}
 		}
 	}
+}
+
+// isUseless reports whether an event is a bookmark that cannot be understood. It
+// is ignored, because it stands for no change.
+func (r *Reflector) isUseless(ctx context.Context, event watch.Event) bool {
+	if event.Type != watch.Bookmark {
+		return false
+	}
+	rv, err := r.accept(event.Object)
+	if err == nil && rv == "" {
+		err = errNoVersion
+	}
+	if err != nil {
+		utilruntime.HandleErrorWithContext(ctx, err, "Ignoring bookmark", "reflector", r.stock.Name(), "type", r.description)
+	}
+	return err != nil
 }
 
 // queueEvent puts one watch event into the queue.
@@ -213,20 +251,35 @@ func (r *Reflector) queueEvent(event watch.Event) error {
 // version. An object of another type would reach handlers that cannot cast it;
 // skipping it, as client-go does, would lose a change for good.
 func (r *Reflector) accept(obj runtime.Object) (string, error) {
+	if obj == nil {
+		return "", fmt.Errorf("%w: the event has no object", ErrUnusable)
+	}
 	if r.expectedType != nil && reflect.TypeOf(obj) != r.expectedType {
 		return "", fmt.Errorf("%w: got type %T, want %s", ErrUnusable, obj, r.expectedType)
 	}
 	if isTable(obj) {
 		return "", fmt.Errorf("%w: %w", ErrUnusable, errTable)
 	}
-	if gvk := obj.GetObjectKind().GroupVersionKind(); r.expectedGVK != nil && gvk != *r.expectedGVK {
-		return "", fmt.Errorf("%w: got %s, want %s", ErrUnusable, gvk, r.expectedGVK)
+	if !r.isExpectedKind(obj) {
+		return "", fmt.Errorf("%w: got %s, want %s", ErrUnusable, obj.GetObjectKind().GroupVersionKind(), r.expectedGVK)
 	}
 	accessor, err := meta.Accessor(obj)
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", ErrUnusable, err)
 	}
 	return accessor.GetResourceVersion(), nil
+}
+
+// isExpectedKind reports whether an object is of the kind of the example, if that
+// has one. Servers do not say what kind metadata is of. Clients that know it,
+// such as controller-runtime's, put it in.
+func (r *Reflector) isExpectedKind(obj runtime.Object) bool {
+	gvk := obj.GetObjectKind().GroupVersionKind()
+	if r.expectedGVK == nil || gvk == *r.expectedGVK {
+		return true
+	}
+	_, isMetadata := obj.(*metav1.PartialObjectMetadata)
+	return isMetadata && (gvk.Empty() || gvk.Group == metav1.GroupName && gvk.Kind == "PartialObjectMetadata")
 }
 
 // isTable reports whether obj is what a server sends to a client that asked for

@@ -1,8 +1,10 @@
 package reflector_test
 
 import (
+	"context"
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/warmcache/warmcache/reflector"
 )
@@ -73,12 +74,18 @@ func TestReflector_Watch(t *testing.T) {
 		name:   "five internal errors in a row",
 		script: func(f *fake) { f.watchErrs = repeat(internal(), 5) },
 		pauses: 5,
-		want:   []string{"watch 5", "watch 5", "watch 5", "watch 5", "list", "commit 5 []", "caught up", "watch 5"},
+		want: []string{
+			"probe", "watch 5", "probe", "watch 5", "probe", "watch 5", "probe", "watch 5",
+			"list", "commit 5 []", "caught up", "watch 5",
+		},
 	}, {
 		name:   "a sixth after the list",
 		script: func(f *fake) { f.watchErrs = repeat(internal(), 6) },
 		pauses: 6,
-		want:   []string{"watch 5", "watch 5", "watch 5", "watch 5", "list", "commit 5 []", "caught up", "watch 5", "watch 5"},
+		want: []string{
+			"probe", "watch 5", "probe", "watch 5", "probe", "watch 5", "probe", "watch 5",
+			"list", "commit 5 []", "caught up", "watch 5", "probe", "watch 5",
+		},
 	}, {
 		name: "internal errors with events in between",
 		script: func(f *fake) {
@@ -89,7 +96,7 @@ func TestReflector_Watch(t *testing.T) {
 		},
 		pauses: 8,
 		want: []string{
-			"watch 6", "watch 6", "watch 6", "watch 6", "bookmark @6",
+			"probe", "watch 6", "probe", "watch 6", "probe", "watch 6", "probe", "watch 6", "bookmark @6",
 			"probe", "watch 6", "probe", "watch 6", "probe", "watch 6", "probe", "watch 6", "probe", "watch 6",
 		},
 	}, {
@@ -245,6 +252,25 @@ func TestReflector_SurvivesPanics(t *testing.T) {
 		f.run(pause + pause/10)
 		f.want("list", "list", "commit 10 []", "caught up", "watch 10")
 	})
+	inBubble(t, func(t *testing.T, f *fake) {
+		f.rv = "5"
+		f.options.ListerWatcher = &panicking{fake: f}
+		f.run(pause + pause/10)
+		f.want("probe", "caught up", "watch 5")
+	})
+}
+
+// panicking panics when it is asked for the first watch.
+type panicking struct {
+	*fake
+	once sync.Once
+}
+
+func (p *panicking) IsWatchListSemanticsUnSupported() bool { return true }
+
+func (p *panicking) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	p.once.Do(func() { panic("broken ListerWatcher") })
+	return p.fake.WatchWithContext(ctx, o)
 }
 
 // TestReflector_DefaultBackoff checks that pauses are those of client-go.
@@ -284,15 +310,6 @@ func TestReflector_WatchErrorHandler(t *testing.T) {
 		f.run(pause / 10)
 		if f.count("list") != 1 {
 			t.Error("not listed")
-		}
-	})
-	inBubble(t, func(t *testing.T, f *fake) {
-		f.rv = "5"
-		f.streams = []stream{closing()}
-		f.run(pause / 10)
-		var short *cache.VeryShortWatchError
-		if len(f.handled) != 1 || !errors.As(f.handled[0], &short) {
-			t.Errorf("handled %v", f.handled)
 		}
 	})
 }

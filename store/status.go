@@ -1,6 +1,9 @@
 package store
 
-import "time"
+import (
+	"iter"
+	"time"
+)
 
 // Status describes a store as a whole: what an operator wants to know. Counters
 // start at zero when the store is opened.
@@ -18,6 +21,8 @@ type Status struct {
 	// Commits counts the commits that wrote something, FailedCommits those that
 	// failed. A commit that is tried again counts again.
 	Commits, FailedCommits int64
+	// CommitTimes is how long those took that wrote something and succeeded.
+	CommitTimes Durations
 	// PendingBytes is the size of what waits in memory for a commit.
 	PendingBytes int64
 	// FileBytes is the size of the file, FreeBytes the part of it that holds
@@ -30,6 +35,44 @@ type Status struct {
 	Quarantined string
 	// Scrub is the search for damage in the background.
 	Scrub ScrubStatus
+}
+
+// durationBounds are the upper bounds of the classes that Durations counts. A commit
+// takes 0.6 to 10 ms on a disk that is well, and tens of seconds on one that hangs.
+var durationBounds = [...]time.Duration{
+	time.Millisecond, 3 * time.Millisecond, 10 * time.Millisecond, 30 * time.Millisecond, 100 * time.Millisecond,
+	300 * time.Millisecond, time.Second, 3 * time.Second, 10 * time.Second, 30 * time.Second,
+}
+
+// Durations is a histogram of how long something took. The zero value is empty.
+type Durations struct {
+	// Count is how often it was done, Total how long all of it took.
+	Count int64
+	Total time.Duration
+	// atMost[i] counts what took no longer than durationBounds[i].
+	atMost [len(durationBounds)]int64
+}
+
+// Add counts one that took the given time.
+func (d *Durations) Add(took time.Duration) {
+	d.Count++
+	d.Total += took
+	for i, bound := range durationBounds {
+		if took <= bound {
+			d.atMost[i]++
+		}
+	}
+}
+
+// AtMost yields upper bounds, in ascending order, and how many took no longer.
+func (d Durations) AtMost() iter.Seq2[time.Duration, int64] {
+	return func(yield func(time.Duration, int64) bool) {
+		for i, bound := range durationBounds {
+			if !yield(bound, d.atMost[i]) {
+				return
+			}
+		}
+	}
 }
 
 // ScrubStatus describes the search for damage that an engine does in the

@@ -268,6 +268,8 @@ type Durability struct {
 	// RV is the resourceVersion of the last commit: where a restart would
 	// resume.
 	RV string
+	// Objects are the totals of the objects as of the last commit.
+	Objects Totals
 	// Pending is the size in bytes of what waits for a commit.
 	Pending int64
 	// Committed is when the last commit of this store ended; zero if none did.

@@ -35,6 +35,7 @@ var layers = []layer{
 	{"reflector", []string{"store"}, "the state machine knows versions, not how objects are stored"},
 	{"informer", []string{"store", "codec", "indexer", "fifo", "reflector"}, "an informer works on any engine"},
 	{"factory", []string{"store", "codec", "informer"}, "the user brings the engine"},
+	{"restmapper", []string{"store", "codec", "indexer"}, "what a server offers is kept like objects, without an informer"},
 	{"metrics", []string{"store", "informer", "reflector"}, "an optional reader of what the library reports; the phases are the reflector's"},
 	{"internal/hygiene", nil, "it reads sources, it does not link them"},
 	{"internal/apitest/...", []string{"internal/apitest/..."}, "a double that shares code with the library would share its mistakes"},
@@ -43,7 +44,7 @@ var layers = []layer{
 }
 
 // library are the packages that users link into their programs.
-var library = []string{"store", "store/bolt", "store/internal/...", "migrations", "codec", "indexer", "fifo", "reflector", "informer", "factory", "metrics", "."}
+var library = []string{"store", "store/bolt", "store/internal/...", "migrations", "codec", "indexer", "fifo", "reflector", "informer", "factory", "restmapper", "metrics", "."}
 
 // everything is the whole module, whose go.mod is a library user's burden.
 var everything = append([]string{"store/storetest", "store/bolt/bolttest", "internal/...", "examples/..."}, library...)

@@ -98,7 +98,7 @@ func Check(ctx context.Context, path string, o CheckOptions) (CheckReport, error
 		return report, err // it names the path
 	}
 	if err != nil {
-		return report, fmt.Errorf("check %s: %w", path, err)
+		return report, fmt.Errorf("check %q: %w", path, err)
 	}
 	return report, nil
 }
@@ -159,7 +159,7 @@ func (db *DB) Check(ctx context.Context, o CheckOptions) (CheckReport, error) {
 	report, err := db.checkSnapshot(ctx, o)
 	db.markInUse(report.Collections)
 	if err != nil {
-		return report, fmt.Errorf("check %s: %w", db.path, err)
+		return report, fmt.Errorf("check %q: %w", db.path, err)
 	}
 	return report, nil
 }

@@ -36,6 +36,9 @@ type collection struct {
 	// freeze. Apply reads the file under it, but nothing waits for a commit.
 	writing sync.Mutex
 
+	// dropped are the departed records that were given up.
+	dropped droppedRecords
+
 	mu struct {
 		sync.RWMutex
 		// generation is what the overlays lie over.
@@ -48,8 +51,10 @@ type collection struct {
 		// applied counts batches. frozenAt is its value when frozen was
 		// pending, durable when the last committed overlay was.
 		applied, frozenAt, durable uint64
-		// rv is the resourceVersion in the file.
-		rv string
+		// rv is the resourceVersion in the file, objects the totals of the objects
+		// in it.
+		rv      string
+		objects store.Totals
 	}
 }
 
@@ -74,7 +79,7 @@ func (c *collection) startOver() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.mu.generation = c.db.current()
-	c.mu.rv = ""
+	c.mu.rv, c.mu.objects = "", store.Totals{}
 	c.dropLocked()
 }
 
@@ -130,10 +135,15 @@ func eachBucket(tx *bbolt.Tx, names bucketNames, fn func(name []byte, b *bbolt.B
 // have let it.
 func (c *collection) load() error {
 	var header store.Header
+	var totals totalsRecord
 	unclosed := false
 	err := c.view(func(t *tx) error {
-		// A damaged header is for the reader of the header to find.
+		// Damage of either is for the reader of it to find.
 		header, _ = t.Header()
+		_ = t.engine(func() (err error) {
+			totals, err = totalsIn(t.fileBucket(c.names.header))
+			return err
+		})
 		f := t.generation.opened.Load()
 		unclosed = f != nil && f.unclosed
 		return nil
@@ -142,7 +152,7 @@ func (c *collection) load() error {
 		return err
 	}
 	c.mu.Lock()
-	c.mu.rv = header.RV
+	c.mu.rv, c.mu.objects = header.RV, totals.objects
 	c.mu.Unlock()
 	if c.db.firstTime(c.id) && header.Clean && unclosed && !c.db.readOnly {
 		header.Clean = false
@@ -177,7 +187,7 @@ func (c *collection) apply(b *store.Batch, closed *atomic.Bool) error {
 		return err
 	}
 	if dropped := next.trimDeparted(c.db.options.DepartedBytes); dropped > 0 {
-		c.logDropped(dropped)
+		c.dropped.note(c, dropped)
 	}
 	if err := c.prune(next); err != nil {
 		return err
@@ -249,7 +259,7 @@ func (c *collection) committed(frozen *overlay) {
 	case frozen.cleared:
 		c.mu.rv = ""
 	}
-	c.mu.frozen = nil
+	c.mu.frozen, c.mu.objects = nil, c.written.objects
 	c.mu.durable = c.mu.frozenAt
 	c.db.uncharge(usage{}, frozen.usage)
 }
@@ -260,12 +270,6 @@ func (c *collection) clean() bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.mu.pending.empty() && c.mu.frozen == nil
-}
-
-func (c *collection) logDropped(n int) {
-	c.db.log.Info("Dropped the oldest departed records, which had more than their limit; "+
-		"their deletes will not be delivered after a restart",
-		"collection", c.id.String(), "dropped", n, "limitBytes", c.db.options.DepartedBytes)
 }
 
 // flush implements store.Collection.Flush.
@@ -317,7 +321,7 @@ func (c *collection) durability() store.Durability {
 	if err := c.mu.generation.damaged(); err != nil {
 		return store.Durability{Committed: committed, Err: err}
 	}
-	d := store.Durability{RV: c.mu.rv, Pending: c.mu.pending.usage.bytes, Committed: committed, Err: err}
+	d := store.Durability{RV: c.mu.rv, Objects: c.mu.objects, Pending: c.mu.pending.usage.bytes, Committed: committed, Err: err}
 	if c.mu.frozen != nil {
 		d.Pending += c.mu.frozen.usage.bytes
 	}

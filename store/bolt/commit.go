@@ -220,6 +220,7 @@ func (db *DB) commit() {
 	db.mu.urgent = false
 	g := db.mu.generation
 	db.mu.Unlock()
+	start := db.options.Clock.Now()
 	f, err := db.fileOf(g)
 	work := db.frozenWork(g)
 	if err == nil && len(work) > 0 {
@@ -242,7 +243,7 @@ func (db *DB) commit() {
 	if err == nil {
 		db.measure(f)
 	}
-	db.finish(g, err, len(work) > 0)
+	db.finish(g, start, err, len(work) > 0)
 }
 
 // frozenWork returns what there is to write to the file of g.
@@ -329,10 +330,11 @@ func call(hook func() error) error {
 	return hook()
 }
 
-// finish records how an attempt ended and tells those who wait for it. They wait
+// finish records how an attempt that began at start ended and tells those who wait
+// for it. They wait
 // for an attempt and not for a batch, because a failed attempt ends their wait
 // too.
-func (db *DB) finish(g *generation, err error, wrote bool) {
+func (db *DB) finish(g *generation, start time.Time, err error, wrote bool) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	now := db.options.Clock.Now()
@@ -355,7 +357,7 @@ func (db *DB) finish(g *generation, err error, wrote bool) {
 			db.mu.dirtySince = now
 		}
 		if wrote {
-			db.mu.commits++
+			db.mu.commitTimes.Add(now.Sub(start))
 			db.mu.committed = now.Round(0).UTC()
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -427,6 +429,66 @@ func TestDeparted_Limit(t *testing.T) {
 			}
 		}
 		check(59)
+	})
+}
+
+// TestDeparted_Limit_IsNotLoggedEachTime checks that the log names all records that
+// were dropped, and not at every batch.
+func TestDeparted_Limit_IsNotLoggedEachTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		c := collection(t, open(t, bolt.Options{DepartedBytes: 10_000, Logger: logTo(&log)}))
+		for i := range 1200 { // 20 minutes
+			key := fmt.Sprintf("%04d", i)
+			apply(t, c, storetest.Put(key, strings.Repeat("x", 1000)), store.Op{Key: key, Depart: "uid"})
+			if err := c.Flush(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
+		synctest.Wait()
+		dropped := 0
+		lines := regexp.MustCompile(`"Warning: dropped .* dropped=(\d+)`).FindAllStringSubmatch(log.String(), -1)
+		for _, line := range lines {
+			n, err := strconv.Atoi(line[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			dropped += n
+		}
+		if len(lines) != 2 || dropped < 500 || dropped > 700 {
+			t.Errorf("%d records dropped in %d lines, want about 600 in 2:\n%s", dropped, len(lines), log.String())
+		}
+	})
+}
+
+// TestCommitter_Times checks that a commit counts as what it took, once it has
+// succeeded.
+func TestCommitter_Times(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &disk{delay: make(chan struct{})}
+		db := open(t, bolt.FailCommits(bolt.Options{}, d.commit))
+		c := collection(t, db)
+		commit := func(takes time.Duration) {
+			apply(t, c, storetest.Put("a", takes.String()))
+			time.AfterFunc(takes, func() { d.delay <- struct{}{} })
+			_ = c.Flush(t.Context()) // the status tells
+		}
+		commit(2 * time.Millisecond)
+		commit(4 * time.Second)
+		d.fail(errors.New("EIO"))
+		commit(time.Second)
+		times := db.Status().CommitTimes
+		counts := map[time.Duration]int64{}
+		for bound, n := range times.AtMost() {
+			counts[bound] = n
+		}
+		if times.Count != 2 || times.Total != 4*time.Second+2*time.Millisecond ||
+			counts[time.Millisecond] != 0 || counts[3*time.Millisecond] != 1 || counts[3*time.Second] != 1 || counts[10*time.Second] != 2 {
+			t.Errorf("%d commits in %s, %v", times.Count, times.Total, counts)
+		}
+		d.heal()
+		close(d.delay)
 	})
 }
 

@@ -85,8 +85,9 @@ type DB struct {
 		scrub store.ScrubStatus
 		// fileBytes and freeBytes are those of store.Status.
 		fileBytes, freeBytes int64
-		// commits counts those that wrote something, failed those that failed.
-		commits, failed int64
+		// commitTimes counts those that wrote something, failed those that failed.
+		commitTimes store.Durations
+		failed      int64
 	}
 }
 

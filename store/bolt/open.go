@@ -45,7 +45,7 @@ func Open(path string, o Options) (*DB, error) {
 		err = checkPath(path)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("open cache file %s: %w", path, err)
+		return nil, fmt.Errorf("open cache file %q: %w", path, err)
 	}
 	db := newDB(path, o)
 	if err := os.MkdirAll(filepath.Dir(path), dirMode); err != nil {

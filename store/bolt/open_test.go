@@ -33,8 +33,9 @@ func TestOpen_InvalidOptions(t *testing.T) {
 			t.Errorf("%s: got %v, want ErrInvalidOptions that names the field", field, err)
 		}
 	}
-	if _, err := bolt.Open("", bolt.Options{}); !errors.Is(err, bolt.ErrInvalidOptions) {
-		t.Errorf("empty path: got %v", err)
+	_, err := bolt.Open("", bolt.Options{})
+	if want := `open cache file "": invalid`; !errors.Is(err, bolt.ErrInvalidOptions) || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("empty path: got %v, want ErrInvalidOptions that begins with %s", err, want)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)

@@ -23,7 +23,7 @@ func OpenReadOnly(path string, o Options) (*DB, error) {
 		err = checkPath(path)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("open cache file %s: %w", path, err)
+		return nil, fmt.Errorf("open cache file %q: %w", path, err)
 	}
 	db := newDB(path, o)
 	db.readOnly = true

@@ -17,7 +17,7 @@ func (db *DB) Status() store.Status {
 		Persistent: true,
 		Err:        err,
 		Committed:  db.mu.committed,
-		Commits:    db.mu.commits, FailedCommits: db.mu.failed,
+		Commits:    db.mu.commitTimes.Count, FailedCommits: db.mu.failed, CommitTimes: db.mu.commitTimes,
 		PendingBytes: db.mu.pending.plus(db.mu.frozen).bytes,
 		FileBytes:    db.mu.fileBytes, FreeBytes: db.mu.freeBytes,
 		Quarantines: db.mu.quarantines, Quarantined: db.mu.quarantined,

@@ -77,7 +77,7 @@ func (f *openFile) commit(tx *bbolt.Tx) (ended bool, err error) {
 	go func() {
 		defer f.mapping.leave()
 		_, err := protect(tx.Commit)
-		done <- err
+		done <- withErrno(err)
 	}()
 	select {
 	case err := <-done:

@@ -180,7 +180,7 @@ func (w *writer) trimDeparted() error {
 			return err
 		}
 	}
-	w.c.logDropped(len(victims))
+	w.c.dropped.note(w.c, len(victims))
 	return nil
 }
 

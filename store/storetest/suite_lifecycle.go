@@ -52,6 +52,7 @@ func testReopen(s *suite) {
 	if rv := c.Durability().RV; rv != "7" {
 		s.Errorf("Durability().RV after reopening: got %q, want 7", rv)
 	}
+	s.wantDurableTotals(c)
 }
 
 func testCloseFlushes(s *suite) {
@@ -240,10 +241,29 @@ func testDurability(s *suite) {
 	if d.RV != "5" || d.Pending != 0 || d.Err != nil || d.Committed.IsZero() {
 		s.Errorf("after Flush: %+v", d)
 	}
+	s.wantDurableTotals(c)
+	s.apply(c, store.Batch{Ops: []store.Op{Put("a", "longer"), Put("b", "2")}})
+	s.flush(c)
+	s.wantDurableTotals(c)
 	s.apply(c, store.Batch{Clear: true})
 	s.flush(c)
 	if rv := c.Durability().RV; rv != "" {
 		s.Errorf("after a Clear that took the header: RV %q, want none", rv)
+	}
+	s.wantDurableTotals(c)
+}
+
+// wantDurableTotals compares what Durability says of the objects with what there
+// is. Everything must have been flushed.
+func (s *suite) wantDurableTotals(c store.Collection) {
+	s.Helper()
+	var want store.Totals
+	err := c.View(func(tx store.Tx) (err error) {
+		want, err = tx.Totals()
+		return err
+	})
+	if got := c.Durability().Objects; err != nil || got != want {
+		s.Errorf("Durability: objects %+v, %v, want %+v", got, err, want)
 	}
 }
 

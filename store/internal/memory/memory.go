@@ -267,7 +267,7 @@ func (c *collection) Durability() store.Durability {
 	if err := errors.Join(c.generation.damage, engine.options.Volatile); err != nil || content == nil {
 		return store.Durability{Err: err}
 	}
-	d := store.Durability{Committed: content.written}
+	d := store.Durability{Committed: content.written, Objects: content.state.totals}
 	if header := content.state.header; header != nil {
 		d.RV = header.RV
 	}
