@@ -24,6 +24,8 @@ import (
 // Generated is the part of a generated shared informer factory by which Adopt
 // registers informers. F is the NewInformerFunc of its package internalinterfaces.
 type Generated[F any] interface {
+	// InformerFor returns the informer for the type of obj, which newFunc makes if
+	// there is none yet.
 	InformerFor(obj runtime.Object, newFunc F) cache.SharedIndexInformer
 }
 

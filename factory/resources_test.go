@@ -468,6 +468,41 @@ func TestResources_ForResource_WithoutResource(t *testing.T) {
 	})
 }
 
+// TestResources_SettingsOfInformers checks what is not the same as in Factory.
+func TestResources_SettingsOfInformers(t *testing.T) {
+	cache.ResetInformerNamesForTesting()
+	defer cache.ResetInformerNamesForTesting()
+	throughEachDoor(t, func(t *testing.T, server *apitest.Server, d door) {
+		name, err := cache.NewInformerName("named")
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := d.real(t, server, newStore(), WithInformerName(name), WithDiscovery(discoveryClient(t, server)))
+		calls := recordBuilder(f.builder)
+		f.ForResource(widgets)
+		o := only(t, calls).options
+		if o.ObjectDescription != widgets.String() || o.Identifier.Name() != "named" {
+			t.Errorf("description %q, name %q", o.ObjectDescription, o.Identifier.Name())
+		}
+		before, err := o.Schema(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := server.ChangeSchema(widgets, nil); err != nil {
+			t.Fatal(err)
+		}
+		runFactory(t, f)()
+		if after, err := o.Schema(t.Context()); err != nil || after == before {
+			t.Errorf("schema = %q, %v; want the one at the start", after, err)
+		}
+		if again, err := cache.NewInformerName("named"); err != nil {
+			t.Errorf("after Shutdown: %v", err)
+		} else {
+			again.Release()
+		}
+	})
+}
+
 func TestResourceSyncResult_AsError(t *testing.T) {
 	if err := (ResourceSyncResult{Synced: map[schema.GroupVersionResource]bool{nodes: true}}).AsError(); err != nil {
 		t.Error(err)
