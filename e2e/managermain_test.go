@@ -35,6 +35,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/warmcache/warmcache/factory"
+	"github.com/warmcache/warmcache/informer"
+	"github.com/warmcache/warmcache/restmapper"
 	"github.com/warmcache/warmcache/store"
 	"github.com/warmcache/warmcache/store/bolt"
 )
@@ -55,6 +57,8 @@ type managersConfig struct {
 	Managers int
 	// Unidentified leaves factory.Identify out.
 	Unidentified bool
+	// Stale chooses the start policy.
+	Stale time.Duration
 }
 
 // managersMessage is a line that such a process prints. Exactly one field is set.
@@ -295,7 +299,12 @@ func (p *managersProcess) start(ctx context.Context) error {
 
 // add makes a manager with its own NewInformerFunc.
 func (p *managersProcess) add(ctx context.Context, config *rest.Config, db store.Store) error {
-	newInformer, err := factory.NewInformerFunc(db, factory.WithListBelow(-1), factory.WithTransformVersion("1"))
+	policy := informer.Confirmed
+	if p.config.Stale > 0 {
+		policy = informer.Stale(p.config.Stale)
+	}
+	newInformer, err := factory.NewInformerFunc(db,
+		factory.WithListBelow(-1), factory.WithTransformVersion("1"), factory.WithStartPolicy(policy))
 	if err != nil {
 		return err
 	}
@@ -308,7 +317,8 @@ func (p *managersProcess) add(ctx context.Context, config *rest.Config, db store
 		return inf
 	}
 	m, err := manager.New(config, manager.Options{
-		Cache: options, Metrics: server.Options{BindAddress: "0"}, Logger: klog.Background(),
+		Cache: options, MapperProvider: restmapper.Provider(db),
+		Metrics: server.Options{BindAddress: "0"}, Logger: klog.Background(),
 		Controller: ctrlconfig.Controller{SkipNameValidation: ptr.To(true), UsePriorityQueue: ptr.To(true)},
 	})
 	if err != nil {

@@ -3,6 +3,7 @@ package e2e
 import (
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -204,4 +205,29 @@ func TestManagers_NotIdentified(t *testing.T) {
 	if log := r.stop(); !strings.Contains(log, "give manager.New factory.Identify(config)") {
 		t.Error("the log does not say what to do")
 	}
+}
+
+// TestManagers_Offline starts while the server is out of reach: kinds, objects and
+// indices come from the file, and reconcilers run.
+func TestManagers_Offline(t *testing.T) {
+	m := newManagers(t)
+	m.populate()
+	r := m.start()
+	r.waitCurrent(nil)
+	r.waitPersisted()
+	r.kill()
+
+	m.config.Host = "https://127.0.0.1:1"
+	m.config.Stale = 100 * time.Millisecond
+	r = m.start()
+	s := r.waitCurrent(nil)
+	if len(s.Informers) != watchedInformers {
+		t.Errorf("%d informers, want %d", len(s.Informers), watchedInformers)
+	}
+	for _, status := range s.Informers {
+		if status.Confirmed || !status.Persistent || status.Err == "" {
+			t.Errorf("status %+v, want persistent, not confirmed, and why the server is out of reach", status)
+		}
+	}
+	r.kill()
 }
