@@ -7,5 +7,6 @@
 // What is about restarts runs informers in child processes (subject, child): the
 // test binary, told by an environment variable not to test. A child says what its
 // handlers and indexers see, and the test compares that with a fresh list of the
-// server and counts the child's requests in the server's audit log.
+// server and counts the child's requests in the server's audit log. Programs with
+// controller-runtime are tested alike (managers, managersRun).
 package e2e

@@ -18,6 +18,9 @@ func TestMain(m *testing.M) {
 	if config := os.Getenv(childEnv); config != "" {
 		os.Exit(runChild(config))
 	}
+	if config := os.Getenv(managersEnv); config != "" {
+		os.Exit(runManagers(config))
+	}
 	os.Exit(run(m))
 }
 

@@ -7,6 +7,7 @@
 //	dynamic client         NewDynamic   *unstructured.Unstructured of any resource
 //	metadata client        NewMetadata  *metav1.PartialObjectMetadata of any resource
 //	generated factory      Adopt        the types of its clientset, be it client-go's or not
+//	controller-runtime     NewInformerFunc, Identify     what a manager watches, in any form
 //
 // New, NewDynamic and NewMetadata return what client-go's constructors return:
 // informers.SharedInformerFactory, dynamicinformer.DynamicSharedInformerFactory and
@@ -21,7 +22,8 @@
 //	f.StartWithContext(ctx)
 //
 // Adopt leaves a program the factory that it has, and registers persistent
-// informers with it.
+// informers with it. NewInformerFunc makes the informers of a controller-runtime
+// manager, which learn from the config that Identify returns what they list.
 //
 // # What a factory decides
 //

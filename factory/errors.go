@@ -19,6 +19,14 @@ var (
 	// ErrAlreadyRegistered means that a factory had an informer for a type before
 	// Adopt was called for it. The factory goes on with that one.
 	ErrAlreadyRegistered = errors.New("factory has an informer of this type already")
+
+	// ErrNotIdentified is in the status of an informer of NewInformerFunc that works
+	// in memory because nobody knows what it lists. The error that wraps it says
+	// what to do.
+	ErrNotIdentified = errors.New("what the informer lists is not known")
+
+	// errOnlySeen ends a request that was only to be seen.
+	errOnlySeen = errors.New("the request only shows what an informer lists, and is not sent")
 )
 
 func invalid(format string, args ...any) error {

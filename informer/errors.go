@@ -10,6 +10,11 @@ var (
 	// a store and is not persisted; see Options.PlaintextSecrets.
 	ErrPlaintextSecrets = errors.New("secrets are not written in plaintext unless Options.PlaintextSecrets, or WithPlaintextSecrets of a factory, allows it")
 
+	// ErrMemoryOnly may be wrapped by the error of Options.Identify, for objects that
+	// somebody who knows the identity does not want to be persisted. The informer
+	// works in memory as if it had no store.
+	ErrMemoryOnly = errors.New("kept in memory only, as wanted")
+
 	// The texts are client-go's: it exports no errors, so that callers can only
 	// compare the text.
 	errStarted = errors.New("informer has already started")

@@ -39,8 +39,12 @@ type Options struct {
 	// Identify returns the Identity of an informer for which it is not known
 	// before it runs. It is called once, when it does, and must return soon.
 	// After an error, which the log and the Status say, the informer works in
-	// memory.
+	// memory. ErrMemoryOnly says that this is wanted.
 	Identify func(context.Context) (store.Identity, error)
+	// Owner says whose informer it is, for the error of one that wants the same
+	// Identity. By default it is the name in Identifier or, as client-go names
+	// reflectors, where in the program the informer was made.
+	Owner string
 
 	// PlaintextSecrets allows Secrets to be written, in plaintext, to a file
 	// that only its owner can read. Without it an informer of Secrets, in any

@@ -17,9 +17,11 @@ var makers = []string{
 	"reflect.",
 }
 
-// ownerOf names an informer to people: as its user does or, as client-go names
-// reflectors, by where in the program it was made.
+// ownerOf names an informer to people; see Options.Owner.
 func ownerOf(o Options) string {
+	if o.Owner != "" {
+		return o.Owner
+	}
 	if name := o.Identifier.Name(); name != "" {
 		return name
 	}

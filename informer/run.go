@@ -2,6 +2,7 @@ package informer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -100,6 +101,8 @@ func (i *sharedIndexInformer) open(ctx context.Context) indexer.Origin {
 	}
 	origin, err := i.attach(ctx)
 	switch status := i.options.Store.Status(); {
+	case errors.Is(err, ErrMemoryOnly):
+		i.noteCold(err.Error())
 	case err != nil:
 		i.lifecycle.Lock()
 		i.lifecycle.persistenceErr = err

@@ -3,6 +3,7 @@ package informer_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -92,5 +93,40 @@ func TestInformer_Identify_Fails(t *testing.T) {
 			t.Errorf("status %+v", s)
 		}
 		p.stop()
+	})
+}
+
+// TestInformer_Identify_MemoryOnly is about objects that somebody does not want to
+// be persisted: there is nothing wrong with the informer.
+func TestInformer_Identify_MemoryOnly(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.create("a")
+		p := w.start(func(o *informer.Options) {
+			o.Identity = store.Identity{}
+			o.Identify = func(context.Context) (store.Identity, error) {
+				return store.Identity{}, fmt.Errorf("not these: %w", informer.ErrMemoryOnly)
+			}
+		}).synced()
+		p.converged()
+		if s := p.status(); s.Persistent || s.Durability.Err != nil {
+			t.Errorf("status %+v, want that of an informer without a store", s)
+		}
+		p.stop()
+	})
+}
+
+func TestInformer_IdentityInUse_NamesBothOwners(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		first := w.start(func(o *informer.Options) { o.Owner = "the first" }).synced()
+		second := w.prepareIn(first.store, func(o *informer.Options) { o.Owner = "the second" })
+		second.recorder = second.handle()
+		second.run()
+		second.synced()
+		err := second.status().Durability.Err
+		if !errors.Is(err, store.ErrInUse) || !strings.Contains(err.Error(), "the first") || !strings.Contains(err.Error(), "the second") {
+			t.Errorf("status says %v, want the names of both", err)
+		}
+		second.stop()
+		first.stop()
 	})
 }

@@ -1,0 +1,181 @@
+package factory
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"path"
+	"reflect"
+	goruntime "runtime"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/warmcache/warmcache/informer"
+	"github.com/warmcache/warmcache/store"
+)
+
+// NewInformerFunc returns a function that makes informers which keep their objects
+// in db, for controller-runtime:
+//
+//	newInformer, err := factory.NewInformerFunc(db)
+//	...
+//	mgr, err := manager.New(factory.Identify(cfg), manager.Options{
+//		Cache: cache.Options{NewInformer: newInformer},
+//	})
+//
+// The function is not told what an informer lists. The informer finds out when it
+// starts, which takes a client of a config that went through Identify. Without
+// one it works in memory; the log and the status say why (ErrNotIdentified). It
+// does so, too, for a list request that sets more than selectors, limit and
+// timeout, and if another informer with its identity runs on db (store.ErrInUse):
+// one of a second manager, say. No two informers share data.
+//
+// Transform, resync period, namespaces and selectors are for the caller of the
+// function to say, with controller-runtime in cache.Options. An option about them
+// is an error, as is anything else that cannot be meant: it wraps
+// ErrInvalidOptions and names the option.
+//
+// WithoutPersistence goes by the Go type that an informer holds, so that all
+// unstructured objects are one type, WithoutPersistenceOf by the resource.
+//
+// The function is safe for concurrent use. With a nil db it makes informers that
+// work in memory. db is not closed. Close it when the manager's work is to end, and
+// only then the manager's context: informers that stop first forget the deletes
+// that their handlers have returned from, and those of controller-runtime return
+// when a key is in the queue. A delete that is still there is then delivered again at
+// the next start.
+func NewInformerFunc(db store.Store, opts ...Option) (func(cache.ListerWatcher, runtime.Object, time.Duration, cache.Indexers) cache.SharedIndexInformer, error) {
+	// What calls the function is often a goroutine of a library, whose name tells
+	// nothing.
+	f, err := newInformerFunc(db, callSite(), opts)
+	if err != nil {
+		return nil, err
+	}
+	return f.make, nil
+}
+
+// callSite says where in the program an exported function of this package was
+// called by the function that calls callSite.
+func callSite() string {
+	pc, file, line, ok := goruntime.Caller(2)
+	if !ok {
+		return ""
+	}
+	return fmt.Sprintf("%s (%s:%d)", goruntime.FuncForPC(pc).Name(), path.Base(file), line)
+}
+
+// informerFuncRefuses are options that are for somebody else to say.
+var informerFuncRefuses = map[string]string{
+	"WithNamespace":          "the list requests say it; with controller-runtime, set it in cache.Options",
+	"WithTweakListOptions":   "the list requests have their selectors; with controller-runtime, set them in cache.Options",
+	"WithResync":             "who calls the function says it; with controller-runtime, set SyncPeriod in cache.Options",
+	"WithCustomResyncConfig": "who calls the function says it; with controller-runtime, set SyncPeriod in cache.Options",
+	"WithTransform":          "who calls the function sets it; use WithTransformVersion",
+	"WithDiscovery":          "Identify leads to the schemas",
+	"WithScheme":             "who calls the function knows the types",
+
+	"WithInformerName":            "it goes with a resource, which is not known when an informer is made",
+	"WithInformerMetricsProvider": "it takes names, which go with a resource that is not known when an informer is made",
+}
+
+// informerFunc makes informers that are told by their list requests what they are.
+type informerFunc struct {
+	*builder
+	// owner is who asked for the function.
+	owner string
+}
+
+func newInformerFunc(db store.Store, owner string, opts []Option) (informerFunc, error) {
+	c := newConfig(opts)
+	if err := c.refuse("NewInformerFunc", informerFuncRefuses); err != nil {
+		return informerFunc{}, err
+	}
+	b, err := newBuilder(db, nil, opts)
+	if err != nil {
+		return informerFunc{}, err
+	}
+	return informerFunc{builder: b, owner: owner}, nil
+}
+
+func (f informerFunc) make(lw cache.ListerWatcher, example runtime.Object, resync time.Duration, indexers cache.Indexers) cache.SharedIndexInformer {
+	o := informer.Options{
+		Owner:             f.owner,
+		ObjectDescription: kindOf(example),
+		Indexers:          indexers,
+		IndexVersions:     maps.Clone(f.config.indexVersions),
+		ResyncPeriod:      resync,
+		TransformVersion:  f.config.transformVersion,
+		Start:             f.config.start,
+		ListBelow:         f.config.listBelow,
+		Clock:             f.config.clock,
+		Logger:            f.config.logger,
+	}
+	if f.db != nil && !f.config.memoryOnly[reflect.TypeOf(example)] {
+		d := &discovered{lw: lw, unwanted: f.config.memoryOnlyResources}
+		o.Store, o.PlaintextSecrets = f.db, f.config.plaintextSecrets
+		o.Identify, o.Cluster, o.Schema = d.identify, d.cluster, d.schema
+	}
+	inf, err := f.newInformer(lw, example, o)
+	if err != nil {
+		return f.failing(example, err)
+	}
+	f.config.observe(inf)
+	return inf
+}
+
+// kindOf returns the kind that an example of several possible ones has.
+func kindOf(example runtime.Object) string {
+	if isNil(example) || example.GetObjectKind().GroupVersionKind().Empty() {
+		return ""
+	}
+	return example.GetObjectKind().GroupVersionKind().String()
+}
+
+// discovered is what an informer finds out about itself when it starts.
+type discovered struct {
+	lw cache.ListerWatcher
+	// unwanted are resources that are not to be persisted.
+	unwanted map[schema.GroupVersionResource]bool
+	// place is set by identify, before anything else is asked.
+	place atomic.Pointer[place]
+}
+
+// place is a collection of an API server.
+type place struct {
+	origin *origin
+	gv     schema.GroupVersion
+}
+
+func (d *discovered) identify(ctx context.Context) (store.Identity, error) {
+	id, origin, err := inquire(ctx, d.lw)
+	if err != nil {
+		return store.Identity{}, err
+	}
+	gvr := schema.GroupVersionResource{Group: id.Group, Version: id.Version, Resource: id.Resource}
+	if d.unwanted[gvr] {
+		return store.Identity{}, fmt.Errorf("%s: %w", id, informer.ErrMemoryOnly)
+	}
+	d.place.Store(&place{origin: origin, gv: gvr.GroupVersion()})
+	return id, nil
+}
+
+// cluster is not known to an informer that works in memory, nor of use to it.
+func (d *discovered) cluster(ctx context.Context) (string, error) {
+	p := d.place.Load()
+	if p == nil {
+		return "", nil
+	}
+	return p.origin.cluster(ctx)
+}
+
+func (d *discovered) schema(ctx context.Context) (string, error) {
+	p := d.place.Load()
+	if p == nil {
+		return "", nil
+	}
+	return p.origin.schema(ctx, p.gv)
+}
