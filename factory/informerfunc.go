@@ -43,11 +43,8 @@ import (
 // unstructured objects are one type, WithoutPersistenceOf by the resource.
 //
 // The function is safe for concurrent use. With a nil db it makes informers that
-// work in memory. db is not closed. Close it when the manager's work is to end, and
-// only then the manager's context: informers that stop first forget the deletes
-// that their handlers have returned from, and those of controller-runtime return
-// when a key is in the queue. A delete that is still there is then delivered again at
-// the next start.
+// work in memory. db is not closed: close it when all informers have stopped, which
+// is after Start of the manager has returned.
 func NewInformerFunc(db store.Store, opts ...Option) (func(cache.ListerWatcher, runtime.Object, time.Duration, cache.Indexers) cache.SharedIndexInformer, error) {
 	// What calls the function is often a goroutine of a library, whose name tells
 	// nothing.

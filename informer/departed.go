@@ -301,23 +301,21 @@ func (i *sharedIndexInformer) flush(ctx context.Context) {
 	}
 }
 
-// clearDeparted removes, at a graceful stop, the records of deletes that every
-// handler has returned from, and takes back the attempts of the others: it is not
-// they that end the process.
-func (i *sharedIndexInformer) clearDeparted() {
+// endAttempts takes back, when the informer stops, the attempts that have not ended
+// yet: it is not these deliveries that end the process. The records stay, those of
+// deletes that handlers have returned from too: a delete that is still in a
+// workqueue is lost with the process however it ends.
+func (i *sharedIndexInformer) endAttempts() {
 	i.delivery.Lock()
 	defer i.delivery.Unlock()
 	t, handled := &i.delivery.departed, i.processor.handled()
 	var ops []store.DepartedOp
-	for _, e := range t.entries {
-		if e.seq <= handled && t.ended(e.departedID) {
-			ops = append(ops, e.removal())
-		}
-	}
 	for _, e := range t.attempts {
+		before := 0
 		if e.seq > handled {
-			ops = append(ops, e.attempt(e.before))
+			before = e.before
 		}
+		ops = append(ops, e.attempt(before))
 	}
 	t.reset()
 	i.indexer.UpdateDeparted(ops)

@@ -163,7 +163,7 @@ func TestController_RemovesWhatWasDeletedWhileItWasAway(t *testing.T) {
 }
 
 // A worker that has not got to a delete when the controller is asked to stop must
-// not be the last to have heard of it: the order of the stop sees to that.
+// not be the last to have heard of it.
 func TestController_DeleteThatIsNotReconciledIsDeliveredAgain(t *testing.T) {
 	c := newCluster(t, filepath.Join(t.TempDir(), "cache.db"))
 	c.create("a", "1")

@@ -92,11 +92,8 @@ func (o options) runWith(ctx context.Context, client kubernetes.Interface) error
 	if err != nil {
 		return errors.Join(err, closeFile())
 	}
-	// Informers outlive the workers; see the README for the order.
-	informersCtx, stopInformers := context.WithCancel(context.WithoutCancel(ctx))
-	defer f.Shutdown()
-	defer stopInformers()
-	f.StartWithContext(informersCtx)
+	f.StartWithContext(ctx)
 	c.run(ctx, o.workers)
+	f.Shutdown()
 	return closeFile()
 }

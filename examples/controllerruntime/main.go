@@ -77,19 +77,8 @@ func (o options) run(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, i.close())
 	}
-	// Close the file first: informers that stop forget the deletes that are in the
-	// controller's queue, and a file that is closed does not.
-	managerCtx, stopManager := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopManager()
-	closed := make(chan error, 1)
-	context.AfterFunc(ctx, func() {
-		defer stopManager()
-		closed <- i.close()
-	})
-	if err := m.Start(managerCtx); err != nil {
-		return errors.Join(err, i.close()) // It may be called twice.
-	}
-	return <-closed
+	err = m.Start(ctx) // returns when all informers have stopped
+	return errors.Join(err, i.close())
 }
 
 func (o options) newManager(i informers) (manager.Manager, error) {
@@ -115,6 +104,6 @@ type informers struct {
 	config *rest.Config
 	// newInformer is nil for controller-runtime's own.
 	newInformer newInformerFunc
-	// close closes the file, if there is one. It may be called twice.
+	// close closes the file, if there is one.
 	close func() error
 }
