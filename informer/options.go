@@ -90,7 +90,7 @@ type Options struct {
 	// another cluster is dropped, one of another schema is listed again.
 	Cluster, Schema func(context.Context) (string, error)
 	// DepartedRetention is how long after its delivery a delete is kept for
-	// redelivery, should the process crash before having dealt with it. 0 means
+	// redelivery, should the process end before having dealt with it. 0 means
 	// DefaultDepartedRetention. Only the time that the process runs counts.
 	DepartedRetention time.Duration
 

@@ -133,7 +133,14 @@ func (f *fileChecker) collection(s spec, in collectionInFile, stopped bool) {
 	for _, v := range objects {
 		inFile[v.id()] = true
 	}
-	f.departures(s, in.contents.Departed, inFile, givenUp, stopped)
+	f.departures(s, in.contents.Departed, inFile, givenUp)
+	if stopped {
+		for o := range f.ledger.deletesTold(s.name) {
+			if !inFile[o] {
+				f.t.Errorf("%s: the delete of %v, which this process has delivered, was not kept when it stopped", s.name, o)
+			}
+		}
+	}
 	f.ledger.note(s.name, inFile, givenUp)
 }
 
@@ -245,9 +252,8 @@ func (f *fileChecker) entries(s spec, name string, fn cache.IndexFunc, got []sto
 }
 
 // departures checks the departed records, and adds to inFile what they know.
-func (f *fileChecker) departures(s spec, departed []store.Departed, inFile, givenUp map[id]bool, stopped bool) {
+func (f *fileChecker) departures(s spec, departed []store.Departed, inFile, givenUp map[id]bool) {
 	f.departed += len(departed)
-	returned := f.ledger.stopped(s.name)
 	for _, d := range departed {
 		_, v := f.decode(s, d.Key, d.Value)
 		if v.uid != d.UID || !f.world.was(s, v) {
@@ -257,10 +263,6 @@ func (f *fileChecker) departures(s spec, departed []store.Departed, inFile, give
 		inFile[o] = true
 		if d.Attempts >= maxAttempts {
 			givenUp[o] = true
-		}
-		// Of an object that left twice, the second time may not have been told.
-		if stopped && returned[o] && f.world.departures(s, o) == 1 {
-			f.t.Errorf("%s: departed record of %v is still there, although its delivery had ended when the process stopped", s.name, o)
 		}
 	}
 }

@@ -157,8 +157,8 @@ func (l *ledger) listed(name string) {
 	maps.Copy(k.excused, k.unsaved)
 }
 
-// stopped returns what the process was told deleted.
-func (l *ledger) stopped(name string) map[id]bool {
+// deletesTold returns what this process was told deleted.
+func (l *ledger) deletesTold(name string) map[id]bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return maps.Clone(l.mu.knowledge[name].gone)

@@ -175,25 +175,6 @@ func (w *world) was(s spec, v version) bool {
 	return s.selects(v) && w.mu.known[s.gvr][v]
 }
 
-// departures counts how often an object has left a collection: more than once if
-// a selector took it back.
-func (w *world) departures(s spec, o id) (n int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	inside := false
-	for _, v := range w.mu.history[s.gvr] {
-		if v.id() != o {
-			continue
-		}
-		now := !v.deleted && s.selects(v)
-		if inside && !now {
-			n++
-		}
-		inside = now
-	}
-	return n
-}
-
 // changedSince returns the keys whose newest change is above rv.
 func (w *world) changedSince(s spec, rv uint64) map[string]bool {
 	w.mu.Lock()
