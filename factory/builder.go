@@ -76,15 +76,16 @@ func (b *builder) build(t target, lw cache.ListerWatcher) cache.SharedIndexInfor
 	o := informer.Options{
 		Identity: b.identity(t),
 		// What generated code indexes by, for every type.
-		Indexers:         cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
-		IndexVersions:    maps.Clone(b.config.indexVersions),
-		ResyncPeriod:     b.config.resyncOf(reflect.TypeOf(t.example)),
-		TransformVersion: b.config.transformVersion,
-		Identifier:       b.config.informerName.WithResource(t.gvr),
-		Start:            b.config.start,
-		ListBelow:        b.config.listBelow,
-		Clock:            b.config.clock,
-		Logger:           b.config.logger,
+		Indexers:          cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
+		IndexVersions:     maps.Clone(b.config.indexVersions),
+		ResyncPeriod:      b.config.resyncOf(reflect.TypeOf(t.example)),
+		TransformVersion:  b.config.transformVersion,
+		Identifier:        b.config.informerName.WithResource(t.gvr),
+		Start:             b.config.start,
+		ListBelow:         b.config.listBelow,
+		DepartedRetention: b.config.departedRetention,
+		Clock:             b.config.clock,
+		Logger:            b.config.logger,
 	}
 	o.InformerMetricsProvider = b.config.metricsProvider
 	if t.form != store.FormTyped {

@@ -41,6 +41,7 @@ func TestFactory_InformerFor_PassesEveryOption(t *testing.T) {
 		WithInformerName(name),
 		WithStartPolicy(informer.Resumed),
 		WithListBelow(4096),
+		WithDepartedRetention(time.Hour),
 		WithIndexVersions(versions),
 		WithIndexVersions(map[string]string{"byOwner": "2"}),
 		WithClock(clock),
@@ -68,7 +69,7 @@ func TestFactory_InformerFor_PassesEveryOption(t *testing.T) {
 		t.Errorf("indexers = %v", o.Indexers)
 	case !maps.Equal(o.IndexVersions, wantVersions), len(versions) != 1:
 		t.Errorf("index versions = %v, want %v", o.IndexVersions, wantVersions)
-	case o.ResyncPeriod != time.Minute, o.TransformVersion != "v7", o.Start != informer.Resumed, o.ListBelow != 4096:
+	case o.ResyncPeriod != time.Minute, o.TransformVersion != "v7", o.Start != informer.Resumed, o.ListBelow != 4096, o.DepartedRetention != time.Hour:
 		t.Errorf("options = %+v", o)
 	case o.Clock != clock, o.Logger == nil, *o.Logger != logger:
 		t.Error("clock or logger did not arrive")
@@ -280,6 +281,7 @@ func TestConstructors_InvalidOptions(t *testing.T) {
 		"field selector": {fake.NewClientset(), nil, WithTweakListOptions(func(o *metav1.ListOptions) {
 			o.FieldSelector = "a"
 		}), `WithTweakListOptions: field selector "a"`},
+		"retention":         {fake.NewClientset(), nil, WithDepartedRetention(-1), "WithDepartedRetention: -1ns"},
 		"resync":            {fake.NewClientset(), nil, WithResync(-1), "WithResync: -1ns"},
 		"custom resync":     {fake.NewClientset(), nil, WithCustomResyncConfig(map[metav1.Object]time.Duration{&corev1.Pod{}: -1}), "WithCustomResyncConfig: type *v1.Pod"},
 		"custom resync nil": {fake.NewClientset(), nil, WithCustomResyncConfig(map[metav1.Object]time.Duration{nil: 1}), "WithCustomResyncConfig"},

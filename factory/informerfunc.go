@@ -108,6 +108,7 @@ func (f informerFunc) make(lw cache.ListerWatcher, example runtime.Object, resyn
 		TransformVersion:  f.config.transformVersion,
 		Start:             f.config.start,
 		ListBelow:         f.config.listBelow,
+		DepartedRetention: f.config.departedRetention,
 		Clock:             f.config.clock,
 		Logger:            f.config.logger,
 	}

@@ -40,16 +40,17 @@ type config struct {
 	// given has the names of the options, in their order.
 	given []string
 
-	namespace        string
-	tweak            internalinterfaces.TweakListOptionsFunc
-	resync           time.Duration
-	customResync     map[reflect.Type]time.Duration
-	transform        cache.TransformFunc
-	transformVersion string
-	informerName     *cache.InformerName
-	start            informer.StartPolicy
-	listBelow        int64
-	indexVersions    map[string]string
+	namespace         string
+	tweak             internalinterfaces.TweakListOptionsFunc
+	resync            time.Duration
+	customResync      map[reflect.Type]time.Duration
+	transform         cache.TransformFunc
+	transformVersion  string
+	informerName      *cache.InformerName
+	start             informer.StartPolicy
+	listBelow         int64
+	departedRetention time.Duration
+	indexVersions     map[string]string
 	// memoryOnly and memoryOnlyResources are types that are not persisted.
 	memoryOnly          map[reflect.Type]bool
 	memoryOnlyResources map[schema.GroupVersionResource]bool
@@ -113,6 +114,8 @@ func (c *config) validate(db store.Store) error {
 		return invalid("the store is a nil %T; give nil itself to work in memory", db)
 	case c.namespace != "" && len(problems) > 0:
 		return invalid("WithNamespace: %q: %s", c.namespace, problems[0])
+	case c.departedRetention < 0:
+		return invalid("WithDepartedRetention: %s is negative", c.departedRetention)
 	case c.resync < 0:
 		return invalid("WithResync: %s is negative", c.resync)
 	case c.has("WithTransform") && c.has("WithTransformVersion"):
@@ -242,6 +245,14 @@ func WithStartPolicy(policy informer.StartPolicy) Option {
 // than proving that nothing was missed. See informer.Options.ListBelow.
 func WithListBelow(bytes int64) Option {
 	return option("WithListBelow", func(c *config) { c.listBelow = bytes })
+}
+
+// WithDepartedRetention sets for how long after its delivery a delete is kept, to be
+// delivered again if the process ends before it has been dealt with: as long as it
+// may wait in a workqueue, also for another attempt. Only the time that processes run
+// counts. 0, the default, means informer.DefaultDepartedRetention.
+func WithDepartedRetention(d time.Duration) Option {
+	return option("WithDepartedRetention", func(c *config) { c.departedRetention = d })
 }
 
 // WithIndexVersions gives versions to index functions, by the name of the index,

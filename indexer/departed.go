@@ -3,6 +3,7 @@ package indexer
 import (
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/warmcache/warmcache/store"
 )
@@ -13,6 +14,8 @@ type Departed struct {
 	Key, UID string
 	// Attempts counts deliveries begun and not known to have ended.
 	Attempts int
+	// Age is store.Departed.Age.
+	Age time.Duration
 	// Object is the last known state, or nil if its record cannot be read.
 	Object any
 }
@@ -30,7 +33,7 @@ func (x *Indexer) Departed() ([]Departed, error) {
 	var records [][]byte
 	err := collection.View(func(tx store.Tx) error {
 		return tx.Departed(func(d store.Departed) bool {
-			departed = append(departed, Departed{Key: d.Key, UID: d.UID, Attempts: d.Attempts})
+			departed = append(departed, Departed{Key: d.Key, UID: d.UID, Attempts: d.Attempts, Age: d.Age})
 			records = append(records, slices.Clone(d.Value))
 			return true
 		})

@@ -33,9 +33,9 @@ type departedTracker struct {
 	// enabled is set when there is a file to keep records in.
 	enabled   bool
 	retention time.Duration
-	// entries are deliveries, ordered by expiry, deliveries their number by
-	// record: another late handler, or an object that a selector let go, took
-	// back and let go again, makes more than one.
+	// entries are deliveries in their order, deliveries their number by record:
+	// another late handler, or an object that a selector let go, took back and let
+	// go again, makes more than one.
 	entries    []departedEntry
 	deliveries map[departedID]int
 	// attempts are those entries whose record counts an attempt, trying their
@@ -62,8 +62,8 @@ func (id departedID) removal() store.DepartedOp {
 	return store.DepartedOp{Key: id.key, UID: id.uid, Remove: true}
 }
 
-func (id departedID) attempt(n int) store.DepartedOp {
-	return store.DepartedOp{Key: id.key, UID: id.uid, Attempts: n}
+func (id departedID) attempt(n int, age time.Duration) store.DepartedOp {
+	return store.DepartedOp{Key: id.key, UID: id.uid, Attempts: n, Age: min(age, store.MaxAge)}
 }
 
 type departedEntry struct {
@@ -71,13 +71,14 @@ type departedEntry struct {
 	// seq is the notification of the delete.
 	seq     uint64
 	expires time.Time
-	// before is the number of attempts that the record counted before this one.
+	// before is the number of attempts that the record counted before this one,
+	// age its age.
 	before int
+	age    time.Duration
 }
 
 // attempt tracks a delivery that the record counts as an attempt until it ends.
-func (t *departedTracker) attempt(e departedEntry, before int) {
-	e.before = before
+func (t *departedTracker) attempt(e departedEntry) {
 	if t.trying == nil {
 		t.trying = map[departedID]int{}
 	}
@@ -123,7 +124,7 @@ func (i *sharedIndexInformer) replayDeparted(ctx context.Context) {
 		for _, n := range i.departedNotifications(ctx, d, d.Attempts > 0) {
 			seq = i.notify(n, false)
 		}
-		i.delivery.departed.attempt(i.entry(d.Key, d.UID, seq), d.Attempts)
+		i.delivery.departed.attempt(i.entryOf(d, seq))
 		i.delivery.departed.replayed++
 	}
 }
@@ -150,7 +151,7 @@ func (i *sharedIndexInformer) takeDeparted(ctx context.Context) []indexer.Depart
 			ops = append(ops, id.removal())
 			continue
 		case d.Attempts == 0:
-			ops = append(ops, id.attempt(1))
+			ops = append(ops, id.attempt(1, d.Age))
 		}
 		departed = append(departed, d)
 	}
@@ -180,20 +181,26 @@ func (i *sharedIndexInformer) departedNotifications(ctx context.Context, d index
 // deliver a departed object. It runs in the goroutine of a handler.
 func (i *sharedIndexInformer) noteAttempt(ctx context.Context, d indexer.Departed) func() {
 	return sync.OnceFunc(func() {
-		i.indexer.UpdateDeparted([]store.DepartedOp{departedID{d.Key, d.UID}.attempt(d.Attempts + 1)})
+		i.indexer.UpdateDeparted([]store.DepartedOp{departedID{d.Key, d.UID}.attempt(d.Attempts+1, d.Age)})
 		i.flush(ctx)
 	})
 }
 
-func (i *sharedIndexInformer) entry(key, uid string, seq uint64) departedEntry {
-	expires := i.clock.Now().Add(i.delivery.departed.retention)
-	return departedEntry{departedID: departedID{key, uid}, seq: seq, expires: expires}
+// entryOf returns the entry for the delivery of d that ends with seq.
+func (i *sharedIndexInformer) entryOf(d indexer.Departed, seq uint64) departedEntry {
+	return departedEntry{
+		departedID: departedID{d.Key, d.UID},
+		seq:        seq,
+		expires:    i.clock.Now().Add(i.delivery.departed.retention - d.Age),
+		before:     d.Attempts,
+		age:        d.Age,
+	}
 }
 
 // trackDeparted notes a delete that has just been given to the handlers.
 func (i *sharedIndexInformer) trackDeparted(key string, old any, seq uint64) {
 	if t := &i.delivery.departed; t.enabled && !t.waiting && old != nil {
-		t.track(i.entry(key, indexer.DepartedUID(old), seq))
+		t.track(i.entryOf(indexer.Departed{Key: key, UID: indexer.DepartedUID(old)}, seq))
 	}
 }
 
@@ -225,7 +232,7 @@ func (i *sharedIndexInformer) trackLate(ns []notification) {
 	late := t.late
 	for _, n := range ns {
 		if n.kind == deleted {
-			t.attempt(i.entry(late[0].Key, late[0].UID, n.seq), late[0].Attempts)
+			t.attempt(i.entryOf(late[0], n.seq))
 			late = late[1:]
 		}
 	}
@@ -268,20 +275,23 @@ func (i *sharedIndexInformer) sweepDeparted() (pause time.Duration, more, ended 
 	now, handled := i.clock.Now(), i.processor.handled()
 	var ops []store.DepartedOp
 	for len(t.attempts) > 0 && t.attempts[0].seq <= handled {
-		id := t.attempts[0].departedID
-		if t.trying[id]--; t.trying[id] == 0 {
-			delete(t.trying, id)
-			ops = append(ops, id.attempt(0))
+		e := t.attempts[0]
+		if t.trying[e.departedID]--; t.trying[e.departedID] == 0 {
+			delete(t.trying, e.departedID)
+			ops = append(ops, e.attempt(0, e.age))
 		}
 		t.attempts = t.attempts[1:]
 		ended = true
 	}
-	for len(t.entries) > 0 && t.entries[0].seq <= handled && !now.Before(t.entries[0].expires) {
-		if t.ended(t.entries[0].departedID) {
-			ops = append(ops, t.entries[0].removal())
+	// A record that has aged in earlier processes expires before others that were
+	// delivered with it.
+	t.entries = slices.DeleteFunc(t.entries, func(e departedEntry) bool {
+		expired := e.seq <= handled && !now.Before(e.expires)
+		if expired && t.ended(e.departedID) {
+			ops = append(ops, e.removal())
 		}
-		t.entries = t.entries[1:]
-	}
+		return expired
+	})
 	i.indexer.UpdateDeparted(ops)
 	switch {
 	case len(t.entries) == 0:
@@ -289,7 +299,8 @@ func (i *sharedIndexInformer) sweepDeparted() (pause time.Duration, more, ended 
 	case len(t.attempts) > 0:
 		return departedCheck, true, ended
 	}
-	return max(departedCheck, t.entries[0].expires.Sub(now)), true, ended
+	next := slices.MinFunc(t.entries, func(a, b departedEntry) int { return a.expires.Compare(b.expires) })
+	return max(departedCheck, next.expires.Sub(now)), true, ended
 }
 
 // flush makes what was applied durable now, or as soon as a failing disk lets it.
@@ -301,21 +312,22 @@ func (i *sharedIndexInformer) flush(ctx context.Context) {
 	}
 }
 
-// endAttempts takes back, when the informer stops, the attempts that have not ended
-// yet: it is not these deliveries that end the process. The records stay, those of
-// deletes that handlers have returned from too: a delete that is still in a
-// workqueue is lost with the process however it ends.
-func (i *sharedIndexInformer) endAttempts() {
+// keepDeparted writes down, when the informer stops, what the next start needs to
+// know of records: for how long they have been kept since their delivery, and that
+// no attempt is under way any more. It is not the deliveries that have not ended that
+// end the process. No record goes: a delete that is still in a workqueue would be lost
+// with it.
+func (i *sharedIndexInformer) keepDeparted() {
 	i.delivery.Lock()
 	defer i.delivery.Unlock()
-	t, handled := &i.delivery.departed, i.processor.handled()
-	var ops []store.DepartedOp
-	for _, e := range t.attempts {
-		before := 0
-		if e.seq > handled {
-			before = e.before
+	t, now, handled := &i.delivery.departed, i.clock.Now(), i.processor.handled()
+	ops := make([]store.DepartedOp, 0, len(t.entries))
+	for _, e := range t.entries {
+		op := e.attempt(e.before, e.age)
+		if e.seq <= handled {
+			op = e.attempt(0, max(e.age, t.retention-e.expires.Sub(now)))
 		}
-		ops = append(ops, e.attempt(before))
+		ops = append(ops, op)
 	}
 	t.reset()
 	i.indexer.UpdateDeparted(ops)

@@ -181,6 +181,33 @@ func TestDeparted_Retention(t *testing.T) {
 	})
 }
 
+// TestDeparted_Retention_AcrossStops checks that the time that a record was kept
+// before a stop counts: a process that is restarted often must not deliver the same
+// deletes for ever.
+func TestDeparted_Retention_AcrossStops(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		retention := func(o *informer.Options) { o.DepartedRetention = time.Hour }
+		w.gone("a")
+		for range 3 {
+			p := w.start(retention).synced()
+			w.wantEvents(p.recorder, "initial a", "delete a", "initial kept")
+			time.Sleep(19 * time.Minute)
+			p.stop()
+			time.Sleep(24 * time.Hour) // nothing runs
+		}
+		p := w.start(retention).synced()
+		w.wantEvents(p.recorder, "initial a", "delete a", "initial kept")
+		w.create("b")
+		synctest.Wait()
+		w.delete("b")
+		time.Sleep(4 * time.Minute)
+		p.stop()
+		if got := w.departed(); !slices.Equal(got, []string{"b 0"}) {
+			t.Errorf("departed %v, want b, which is young", got)
+		}
+	})
+}
+
 // TestDeparted_SlowHandler checks that no record goes before every handler has
 // returned.
 func TestDeparted_SlowHandler(t *testing.T) {

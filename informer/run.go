@@ -86,7 +86,7 @@ func (i *sharedIndexInformer) markStopped() {
 // detach flushes and gives the identity back, after the last handler has
 // returned.
 func (i *sharedIndexInformer) detach(ctx context.Context) {
-	i.endAttempts()
+	i.keepDeparted()
 	if err := i.indexer.Detach(); err != nil {
 		klog.FromContext(ctx).Error(err, "The last changes did not reach the disk; the next start resumes from before them", "informer", i.name())
 	}

@@ -17,6 +17,12 @@ const (
 	MaxIdentityLength = 16 << 10
 )
 
+// Limits of a DepartedOp.
+const (
+	MaxAttempts = 1<<8 - 1
+	MaxAge      = (1<<24 - 1) * time.Second
+)
+
 // Validate reports the first thing in b that no engine can store, as an error
 // wrapping ErrInvalidBatch. Apply calls it before anything becomes visible.
 func (b *Batch) Validate() error {
@@ -36,8 +42,8 @@ func (b *Batch) Validate() error {
 		}
 	}
 	for _, d := range b.Departed {
-		if d.Attempts < 0 {
-			return fmt.Errorf("%w: departed record %q has %d attempts", ErrInvalidBatch, d.Key, d.Attempts)
+		if d.Attempts < 0 || d.Attempts > MaxAttempts || d.Age < 0 || d.Age > MaxAge {
+			return fmt.Errorf("%w: departed record %q has %d attempts and an age of %s", ErrInvalidBatch, d.Key, d.Attempts, d.Age)
 		}
 	}
 	return nil

@@ -182,9 +182,10 @@ type IndexChange struct {
 // skipped.
 type DepartedOp struct {
 	Key, UID string
-	// Remove deletes the record; otherwise Attempts is set.
+	// Remove deletes the record; otherwise Attempts and Age are set.
 	Remove   bool
 	Attempts int
+	Age      time.Duration
 }
 
 // Departed is the last stored record of an object that was deleted or found
@@ -196,6 +197,9 @@ type Departed struct {
 	// Attempts counts deliveries that have begun and are not known to have
 	// ended.
 	Attempts int
+	// Age is for how long processes have kept the record since its delivery, in
+	// whole seconds.
+	Age time.Duration
 	// Value is the sealed record. It is valid as long as the Tx.
 	Value []byte
 }

@@ -246,6 +246,8 @@ func (p *program) newFactory(clientset kubernetes.Interface, db store.Store, s s
 		factory.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = s.labels }),
 		factory.WithStartPolicy(p.policy()),
 		factory.WithListBelow(p.ListBelow),
+		// Lives are short. With a longer one each would be told of all that is gone.
+		factory.WithDepartedRetention(2 * time.Second),
 		factory.WithClock(hurriedClock{}),
 		factory.WithIndexVersions(map[string]string{indexName: p.IndexVersion}),
 	}

@@ -80,7 +80,7 @@ func (f *fileChecker) check(stopped, synced bool) {
 	f.unfinished = nil
 	for _, s := range specs {
 		in := collections[s.identity()]
-		f.collection(s, in, stopped)
+		f.collection(s, in)
 		if header := in.contents.Header; stopped && synced && (header == nil || !header.Complete) {
 			f.t.Errorf("%s: incomplete although the process had synced and was stopped: %+v", s.name, header)
 		}
@@ -117,7 +117,7 @@ func readFile(path string) (map[store.Identity]collectionInFile, error) {
 }
 
 // collection checks one collection; it is empty if it is not in the file.
-func (f *fileChecker) collection(s spec, in collectionInFile, stopped bool) {
+func (f *fileChecker) collection(s spec, in collectionInFile) {
 	if in.info.Totals != in.contents.Scanned {
 		f.t.Errorf("%s: header counts %+v, there are %+v", s.name, in.info.Totals, in.contents.Scanned)
 	}
@@ -134,13 +134,6 @@ func (f *fileChecker) collection(s spec, in collectionInFile, stopped bool) {
 		inFile[v.id()] = true
 	}
 	f.departures(s, in.contents.Departed, inFile, givenUp)
-	if stopped {
-		for o := range f.ledger.deletesTold(s.name) {
-			if !inFile[o] {
-				f.t.Errorf("%s: the delete of %v, which this process has delivered, was not kept when it stopped", s.name, o)
-			}
-		}
-	}
 	f.ledger.note(s.name, inFile, givenUp)
 }
 

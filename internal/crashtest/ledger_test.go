@@ -37,8 +37,6 @@ type knowledge struct {
 	// newest is the highest version of a key in this process: it is never told
 	// an older one.
 	newest map[string]uint64
-	// gone has what this process was told deleted.
-	gone map[id]bool
 }
 
 func newLedger(t testing.TB, w *world) *ledger {
@@ -59,7 +57,7 @@ func (l *ledger) begin() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, k := range l.mu.knowledge {
-		k.newest, k.gone = map[string]uint64{}, map[id]bool{}
+		k.newest = map[string]uint64{}
 	}
 }
 
@@ -100,7 +98,6 @@ func (l *ledger) seen(name string, v version, check func(*knowledge)) {
 	k.newest[v.key] = v.rv
 	k.state[v.key] = v
 	k.told[v.id()] = true
-	delete(k.gone, v.id())
 }
 
 // deleted notes that OnDelete has returned. Without a UID it speaks of whatever
@@ -111,7 +108,6 @@ func (l *ledger) deleted(name, key, uid string) {
 	k := l.mu.knowledge[name]
 	delete(k.state, key)
 	delete(k.newest, key)
-	k.gone[id{key, uid}] = true
 	for o := range k.told {
 		if o.key == key && (o.uid == uid || uid == "") {
 			k.forget(o)
@@ -155,13 +151,6 @@ func (l *ledger) listed(name string) {
 	defer l.mu.Unlock()
 	k := l.mu.knowledge[name]
 	maps.Copy(k.excused, k.unsaved)
-}
-
-// deletesTold returns what this process was told deleted.
-func (l *ledger) deletesTold(name string) map[id]bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return maps.Clone(l.mu.knowledge[name].gone)
 }
 
 // version returns what handlers know of a key.

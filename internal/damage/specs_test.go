@@ -108,7 +108,7 @@ func departedOf(tx store.Tx) (map[string]uint64, error) {
 	all := map[string]uint64{}
 	err := tx.Departed(func(d store.Departed) bool {
 		since := d.Since.Format(time.RFC3339Nano)
-		all[d.Key+"\x00"+d.UID] = hashOf([]byte(fmt.Sprint(since, d.Attempts)), d.Value)
+		all[d.Key+"\x00"+d.UID] = hashOf([]byte(fmt.Sprint(since, d.Attempts, d.Age)), d.Value)
 		return true
 	})
 	return all, err

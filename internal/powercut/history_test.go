@@ -121,7 +121,7 @@ func digestOf(c storetest.Contents) (d digest) {
 		}
 	}
 	for _, departed := range c.Departed {
-		w.strings(departed.Key, departed.UID, strconv.Itoa(departed.Attempts), string(departed.Value))
+		w.strings(departed.Key, departed.UID, strconv.Itoa(departed.Attempts), departed.Age.String(), string(departed.Value))
 	}
 	w.Sum(d[:0])
 	return d

@@ -60,7 +60,7 @@ func (a *applier) op(op *store.Op) {
 		// the file.
 		if old := a.tx.lookup(keySpace{}, key); old != nil {
 			departed := encodePair(op.Key, op.Depart)
-			a.overlay.setDeparted(departed, encodeDeparted(departed, a.now, 0, old))
+			a.overlay.setDeparted(departed, encodeDeparted(departed, a.now, 0, 0, old))
 		}
 	}
 	a.overlay.setObject(key, op.Value)
@@ -93,5 +93,5 @@ func (a *applier) departed(op *store.DepartedOp) {
 		// Departed reports it to whoever reads the record.
 		return
 	}
-	a.overlay.setDeparted(key, encodeDeparted(key, record.Since, op.Attempts, record.Value))
+	a.overlay.setDeparted(key, encodeDeparted(key, record.Since, op.Attempts, op.Age, record.Value))
 }

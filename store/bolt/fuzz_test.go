@@ -101,7 +101,7 @@ func FuzzDecodeTotals(f *testing.F) {
 
 func FuzzDecodeDeparted(f *testing.F) {
 	key := encodePair("ns/a", "uid")
-	value := encodeDeparted(key, time.Unix(1, 2), 3, store.Seal([]byte("object")))
+	value := encodeDeparted(key, time.Unix(1, 2), 3, time.Minute, store.Seal([]byte("object")))
 	for _, k := range [][]byte{key, {}, {0}, []byte("ns/a")} {
 		f.Add(k, value)
 		f.Add(k, value[:len(value)-4])
@@ -116,7 +116,7 @@ func FuzzDecodeDeparted(f *testing.F) {
 				damagedOnly(t, err)
 				continue
 			}
-			if again := encodeDeparted(key, d.Since, d.Attempts, d.Value); !bytes.Equal(again, stored) {
+			if again := encodeDeparted(key, d.Since, d.Attempts, d.Age, d.Value); !bytes.Equal(again, stored) {
 				t.Errorf("%x reads as %+v", stored, d)
 			}
 		}

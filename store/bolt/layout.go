@@ -204,15 +204,17 @@ func decodeIndexTotals(sealed []byte) (indexTotals, error) {
 }
 
 // A departed record is stored as the time since 1970 in nanoseconds (8 bytes,
-// big-endian), attempts (4 bytes), the sealed record of the object, and a
-// checksum of key and all of that: unlike an object's, its key is in no total.
-const departedHeaderSize = 8 + 4
+// big-endian), its age in seconds (3 bytes), attempts (1 byte), the sealed record of
+// the object, and a checksum of key and all of that: unlike an object's, its key is in
+// no total.
+const departedHeaderSize = 8 + 3 + 1
 
-func encodeDeparted(key []byte, since time.Time, attempts int, value []byte) []byte {
+// encodeDeparted encodes a record as a DepartedOp that is valid may have made it.
+func encodeDeparted(key []byte, since time.Time, attempts int, age time.Duration, value []byte) []byte {
 	b := make([]byte, 0, len(key)+departedHeaderSize+len(value)+4)
 	b = append(b, key...)
 	b = binary.BigEndian.AppendUint64(b, uint64(since.UnixNano()))
-	b = binary.BigEndian.AppendUint32(b, uint32(attempts))
+	b = binary.BigEndian.AppendUint32(b, uint32(age/time.Second)<<8|uint32(attempts))
 	return store.Seal(append(b, value...))[len(key):]
 }
 
@@ -230,10 +232,12 @@ func decodeDeparted(key, stored []byte) (store.Departed, error) {
 		return store.Departed{}, fmt.Errorf("departed record of %q: %w", name, err)
 	}
 	b = b[len(key):]
+	ageAndAttempts := binary.BigEndian.Uint32(b[8:])
 	return store.Departed{
 		Key: string(name), UID: string(uid),
 		Since:    departedSince(b),
-		Attempts: int(binary.BigEndian.Uint32(b[8:])),
+		Attempts: int(ageAndAttempts & 0xff),
+		Age:      time.Duration(ageAndAttempts>>8) * time.Second,
 		Value:    b[departedHeaderSize:],
 	}, nil
 }

@@ -51,7 +51,7 @@ func TestEncodings_EveryDamagedByteIsFound(t *testing.T) {
 		"totals":   {totals.encode(), func(b []byte) error { _, err := decodeTotals(b); return err }},
 		"index":    {index.encode(), func(b []byte) error { _, err := decodeIndexTotals(b); return err }},
 		"format":   {encodeFormat(12), func(b []byte) error { _, err := decodeFormat(b); return err }},
-		"departed": {encodeDeparted(key, time.Now(), 1, store.Seal([]byte("x"))), func(b []byte) error { _, err := decodeDeparted(key, b); return err }},
+		"departed": {encodeDeparted(key, time.Now(), 1, 0, store.Seal([]byte("x"))), func(b []byte) error { _, err := decodeDeparted(key, b); return err }},
 	} {
 		if err := c.decode(c.encoded); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -69,7 +69,7 @@ func TestEncodings_EveryDamagedByteIsFound(t *testing.T) {
 			}
 		}
 	}
-	if _, err := decodeDeparted(encodePair("b", "uid"), encodeDeparted(key, time.Now(), 1, nil)); !errors.Is(err, store.ErrCorrupt) {
+	if _, err := decodeDeparted(encodePair("b", "uid"), encodeDeparted(key, time.Now(), 1, 0, nil)); !errors.Is(err, store.ErrCorrupt) {
 		t.Errorf("departed record under another key: got %v, want ErrCorrupt", err)
 	}
 }

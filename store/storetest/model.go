@@ -148,7 +148,7 @@ func (g *Generator) Batch() store.Batch {
 	}
 	for range g.rand.IntN(3) {
 		b.Departed = append(b.Departed, store.DepartedOp{
-			Key: g.pick(g.keys), UID: g.uid(), Remove: g.rand.IntN(2) == 0, Attempts: g.rand.IntN(4),
+			Key: g.pick(g.keys), UID: g.uid(), Remove: g.rand.IntN(2) == 0, Attempts: g.rand.IntN(4), Age: time.Duration(g.rand.IntN(1000)) * time.Second,
 		})
 	}
 	if g.rand.IntN(2) == 0 {

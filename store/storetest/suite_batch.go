@@ -241,6 +241,16 @@ func testInvalidBatch(s *suite) {
 			s.Errorf("%s: got %v, want ErrInvalidBatch", name, err)
 		}
 	}
+	for _, bad := range []store.DepartedOp{
+		{Key: "a", UID: "u", Attempts: -1},
+		{Key: "a", UID: "u", Attempts: store.MaxAttempts + 1},
+		{Key: "a", UID: "u", Age: -1},
+		{Key: "a", UID: "u", Age: store.MaxAge + 1},
+	} {
+		if err := c.Apply(store.Batch{Departed: []store.DepartedOp{bad}}); !errors.Is(err, store.ErrInvalidBatch) {
+			s.Errorf("%+v: got %v, want ErrInvalidBatch", bad, err)
+		}
+	}
 	s.settled(c, func() { s.wantObjects(c) })
 	widest := Put(strings.Repeat("k", store.MaxKeyLength), "1", byNode("", strings.Repeat("\x00", store.MaxIndexValueLength)))
 	s.apply(c, ops(widest))
@@ -375,12 +385,17 @@ func testDepartedOps(s *suite) {
 	s.apply(c, ops(Put("a", "1"), Put("b", "2")), ops(store.Op{Key: "a", Depart: "u"}, store.Op{Key: "b", Depart: "u"}))
 	s.flush(c)
 	s.apply(c, store.Batch{Departed: []store.DepartedOp{
-		{Key: "a", UID: "u", Attempts: 2},
+		{Key: "a", UID: "u", Attempts: 2, Age: 90*time.Second + time.Millisecond},
 		{Key: "b", UID: "u", Remove: true},
 		{Key: "a", UID: "other", Attempts: 7},
 		{Key: "never", UID: "u", Remove: true},
 	}})
-	s.settled(c, func() { s.wantDeparted(c, departed{"a", "u", "1", 2}) })
+	s.settled(c, func() {
+		want := []store.Departed{{Key: "a", UID: "u", Attempts: 2, Age: 90 * time.Second, Value: Record("1")}}
+		if diff := Diff(Contents{Departed: want}, Contents{Departed: Dump(s.T, c).Departed}); diff != "" {
+			s.Errorf("departed records (-want +got):\n%s", diff)
+		}
+	})
 	s.apply(c, store.Batch{Departed: []store.DepartedOp{{Key: "b", UID: "u", Attempts: 1}, {Key: "a", UID: "u", Attempts: 3}}})
 	s.settled(c, func() { s.wantDeparted(c, departed{"a", "u", "1", 3}) })
 }

@@ -131,6 +131,6 @@ func (s *state) applyDeparted(op *store.DepartedOp) {
 	if !found || op.Remove {
 		return
 	}
-	record.Attempts = op.Attempts
+	record.Attempts, record.Age = op.Attempts, op.Age.Truncate(time.Second)
 	s.departed.ReplaceOrInsert(record)
 }
