@@ -250,7 +250,7 @@ func WithListBelow(bytes int64) Option {
 // WithDepartedRetention sets for how long after its delivery a delete is kept, to be
 // delivered again if the process ends before it has been dealt with: as long as it
 // may wait in a workqueue, also for another attempt. Only the time that processes run
-// counts. 0, the default, means informer.DefaultDepartedRetention.
+// counts; one that crashes adds nothing to it. 0, the default, means informer.DefaultDepartedRetention.
 func WithDepartedRetention(d time.Duration) Option {
 	return option("WithDepartedRetention", func(c *config) { c.departedRetention = d })
 }

@@ -91,7 +91,8 @@ type Options struct {
 	Cluster, Schema func(context.Context) (string, error)
 	// DepartedRetention is how long after its delivery a delete is kept for
 	// redelivery, should the process end before having dealt with it. 0 means
-	// DefaultDepartedRetention. Only the time that the process runs counts.
+	// DefaultDepartedRetention. Only the time that processes run counts; a process
+	// that crashes adds nothing to it.
 	DepartedRetention time.Duration
 
 	// Clock defaults to the real one.
