@@ -29,7 +29,7 @@
 //
 //   - How a type is listed. Generated code hides it in functions that build
 //     client-go's own informer; New and Adopt read it from the interface of the
-//     clientset instead (see resolve.go).
+//     clientset instead.
 //   - Which collection of the file an informer owns: group, version, resource,
 //     namespace, selectors and form (store.Identity). The same resource in two
 //     forms, say typed and unstructured, is stored twice.

@@ -1,6 +1,7 @@
 package factory
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 
@@ -43,6 +44,9 @@ func New(client kubernetes.Interface, db store.Store, opts ...Option) (*Factory,
 		return nil, err
 	}
 	if err := b.config.refuse("New", map[string]string{"WithScheme": "its types are those of client-go"}); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(b.config.metricsNeedName(), b.config.validateTypes(clientsetResources())); err != nil {
 		return nil, err
 	}
 	return &Factory{client: client, builder: b}, nil

@@ -77,7 +77,12 @@ type selection struct {
 // canonical form. It returns an error if that is not all the tweak does to the
 // result of a request: such a collection has no identity. The error wraps
 // ErrInvalidOptions if a server would refuse the selection, too.
-func selectionOf(tweak internalinterfaces.TweakListOptionsFunc) (selection, error) {
+func selectionOf(tweak internalinterfaces.TweakListOptionsFunc) (s selection, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = invalid("WithTweakListOptions: the tweak panics when it is given empty options: %v", r)
+		}
+	}()
 	var opts metav1.ListOptions
 	if tweak != nil {
 		tweak(&opts)

@@ -46,9 +46,31 @@ func TestWithObserver_Nil(t *testing.T) {
 	}
 }
 
+// noMetrics is a provider of metrics that nobody reads.
+type noMetrics struct{}
+
+func (noMetrics) NewQueuedItemMetric(cache.InformerNameAndResource) cache.GaugeMetric {
+	return noMetric{}
+}
+
+func (noMetrics) NewProcessingLatencyMetric(cache.InformerNameAndResource) cache.HistogramMetric {
+	return noMetric{}
+}
+
+func (noMetrics) NewStoreResourceVersionMetric(cache.InformerNameAndResource) cache.GaugeMetric {
+	return noMetric{}
+}
+
+type noMetric struct{}
+
+func (noMetric) Set(float64)     {}
+func (noMetric) Observe(float64) {}
+
 func TestWithInformerMetricsProvider(t *testing.T) {
-	provider := struct{ cache.InformerMetricsProvider }{}
-	f := must(New(fake.NewClientset(), nil, WithInformerMetricsProvider(provider)))
+	provider := noMetrics{}
+	cache.ResetInformerNamesForTesting()
+	f := must(New(fake.NewClientset(), nil, WithInformerMetricsProvider(provider), WithInformerName(must(cache.NewInformerName("test")))))
+	defer f.Shutdown()
 	calls := record(f)
 	f.Core().V1().Pods().Informer()
 	if got := only(t, calls).options.InformerMetricsProvider; got != cache.InformerMetricsProvider(provider) {

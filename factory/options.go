@@ -24,7 +24,8 @@ import (
 // one, except where it says that it adds.
 //
 // Constructors share these options. One that cannot do what an option says returns
-// an error that names it: an option is never ignored.
+// an error that names it: an option is never ignored. A nil Option, clock, tweak,
+// informer name or provider leaves the default.
 type Option func(*config)
 
 // option makes an Option that says that it was given.
@@ -114,6 +115,12 @@ func (c *config) validate(db store.Store) error {
 		return invalid("the store is a nil %T; give nil itself to work in memory", db)
 	case c.namespace != "" && len(problems) > 0:
 		return invalid("WithNamespace: %q: %s", c.namespace, problems[0])
+	case c.start.Validate() != nil:
+		return invalid("WithStartPolicy: %w", c.start.Validate())
+	case c.memoryOnlyResources[schema.GroupVersionResource{}]:
+		return invalid("WithoutPersistenceOf: a resource is empty")
+	case c.hasEmptyIndexName():
+		return invalid("WithIndexVersions: the name of an index is empty")
 	case c.departedRetention < 0:
 		return invalid("WithDepartedRetention: %s is negative", c.departedRetention)
 	case c.resync < 0:
@@ -139,6 +146,35 @@ func (c *config) validate(db store.Store) error {
 		}
 	}
 	return nil
+}
+
+// metricsNeedName reports metrics that nobody would see.
+func (c *config) metricsNeedName() error {
+	if c.metricsProvider != nil && c.informerName == nil {
+		return invalid("WithInformerMetricsProvider needs WithInformerName: client-go makes metrics of informers with a name only")
+	}
+	return nil
+}
+
+// validateTypes reports types that were named for persistence and that nothing in
+// the table lists.
+func (c *config) validateTypes(table resourceTable) error {
+	for t := range c.memoryOnly {
+		if _, err := table.resourceFor(t); err != nil {
+			return invalid("WithoutPersistence: %w", err)
+		}
+	}
+	for gvr := range c.memoryOnlyResources {
+		if _, ok := table.byGVR[gvr]; !ok {
+			return invalid("WithoutPersistenceOf: the clientset has no resource %v", gvr)
+		}
+	}
+	return nil
+}
+
+func (c *config) hasEmptyIndexName() bool {
+	_, has := c.indexVersions[""]
+	return has
 }
 
 // log returns the logger for what the factory itself has to say.
@@ -286,8 +322,9 @@ func WithoutPersistenceOf(resources ...schema.GroupVersionResource) Option {
 }
 
 // WithPlaintextSecrets persists Secrets like any other type, readable by whoever
-// can read the file. Without it they are kept in memory only, which the log and
-// the status of the informer say.
+// can read the file. Without it they are kept in memory only, which the line of their
+// start in the log and their status say. WithoutPersistence and WithoutPersistenceOf
+// keep them in memory all the same. Metadata of Secrets is persisted in any case.
 func WithPlaintextSecrets() Option {
 	return option("WithPlaintextSecrets", func(c *config) { c.plaintextSecrets = true })
 }

@@ -2,6 +2,7 @@ package factory
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -44,11 +45,11 @@ func newResourceBuilder(constructor string, db store.Store, s *server, opts []Op
 	if err != nil {
 		return nil, err
 	}
-	return b, b.config.refuse(constructor, map[string]string{
+	return b, errors.Join(b.config.metricsNeedName(), b.config.refuse(constructor, map[string]string{
 		"WithScheme":             "its objects have no types of their own",
 		"WithCustomResyncConfig": "its informers have one Go type; use AddEventHandlerWithResyncPeriod",
 		"WithoutPersistence":     "its informers have one Go type; use WithoutPersistenceOf",
-	})
+	}))
 }
 
 // ForResource returns the informer of a resource and a lister, making the informer

@@ -27,7 +27,8 @@
 //     told of in the last moments before a crash, before the store was committed,
 //     and that is gone when the server has forgotten both.
 //   - A list that finds an object exactly as it is stored tells and writes nothing.
-//     client-go tells handlers that resync.
+//     client-go tells every handler that last resynced with the others, which in an
+//     informer without resyncs is every handler.
 //   - One line is logged at level 0 for each start, once the state is confirmed: whether
 //     it was resumed, reconciled or cold (Outcome), and why. StatusOf says the same.
 //   - One bad disk, index function or record does not stop the informer.

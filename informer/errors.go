@@ -8,7 +8,7 @@ var (
 
 	// ErrPlaintextSecrets is in the Status of an informer of Secrets that was given
 	// a store and is not persisted; see Options.PlaintextSecrets.
-	ErrPlaintextSecrets = errors.New("secrets are not written in plaintext unless Options.PlaintextSecrets, or WithPlaintextSecrets of a factory, allows it")
+	ErrPlaintextSecrets = errors.New("secrets are not written in plaintext unless Options.PlaintextSecrets, or WithPlaintextSecrets of a factory, allows it; WithoutPersistence says that this is known")
 
 	// ErrMemoryOnly may be wrapped by the error of Options.Identify, for objects that
 	// somebody who knows the identity does not want to be persisted. The informer

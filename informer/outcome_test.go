@@ -134,7 +134,7 @@ var startCases = []startCase{
 		first: []func(*informer.Options){of("configmaps2")},
 	},
 	{
-		name: "without a store", outcome: informer.OutcomeCold, reason: "the informer has no store",
+		name: "without a store", outcome: informer.OutcomeCold, reason: "it is kept in memory only, or has no store",
 		second: []func(*informer.Options){withoutStore},
 	},
 	{

@@ -96,7 +96,7 @@ func (i *sharedIndexInformer) detach(ctx context.Context) {
 // memory.
 func (i *sharedIndexInformer) open(ctx context.Context) indexer.Origin {
 	if i.options.Store == nil {
-		i.noteCold("the informer has no store")
+		i.noteCold("it is kept in memory only, or has no store")
 		return indexer.Origin{}
 	}
 	origin, err := i.attach(ctx)
@@ -108,7 +108,9 @@ func (i *sharedIndexInformer) open(ctx context.Context) indexer.Origin {
 		i.lifecycle.persistenceErr = err
 		i.lifecycle.Unlock()
 		i.noteCold(err.Error())
-		klog.FromContext(ctx).Error(err, "Objects are not persisted; going on from memory", "informer", i.name())
+		if !errors.Is(err, ErrPlaintextSecrets) { // which is as it should be; the line of the start says so
+			klog.FromContext(ctx).Error(err, "Objects are not persisted; going on from memory", "informer", i.name())
+		}
 	case !status.Persistent && status.Err != nil:
 		i.noteCold("the store has no file: " + status.Err.Error())
 	case !origin.Readable:
@@ -126,8 +128,7 @@ func (i *sharedIndexInformer) attach(ctx context.Context) (indexer.Origin, error
 	if err != nil {
 		return indexer.Origin{}, err
 	}
-	secret := identity.Group == "" && identity.Resource == "secrets" && identity.Form != store.FormMetadata
-	if secret && !i.options.PlaintextSecrets {
+	if holdsSecrets(identity, i.example) && !i.options.PlaintextSecrets {
 		return indexer.Origin{}, ErrPlaintextSecrets
 	}
 	collection, err := i.options.Store.Collection(identity, i.owner)

@@ -51,7 +51,8 @@ type Status struct {
 	// Err is why the last request to the server failed; nil if it did not.
 	Err error
 	// Persistent says whether changes are being written to a store that outlives
-	// the process. If not, although there is a store, Durability.Err says why.
+	// the process. If not, although there is a store, Durability.Err says why, unless
+	// the informer has stopped, or nobody wanted it to be persisted.
 	Persistent bool
 	// Durability says how far the disk is behind.
 	Durability store.Durability

@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -460,6 +462,27 @@ func TestInformer_SecretsAreNotPersistedUnlessAskedFor(t *testing.T) {
 		}
 		p.stop()
 	})
+}
+
+// TestInformer_SecretsAreRecognisedByTheirType checks that an identity that is a
+// mistake does not bring Secrets to the disk.
+func TestInformer_SecretsAreRecognisedByTheirType(t *testing.T) {
+	unstructuredSecret := &unstructured.Unstructured{}
+	unstructuredSecret.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
+	for _, example := range []runtime.Object{&corev1.Secret{}, unstructuredSecret} {
+		inWorld(t, func(t *testing.T, w *world) {
+			w.make = func(lw cache.ListerWatcher, o informer.Options) cache.SharedIndexInformer {
+				return must(informer.New(lw, example, o))
+			}
+			p := w.prepare()
+			p.run()
+			synctest.Wait()
+			if s := p.status(); s.Persistent || !errors.Is(s.Durability.Err, informer.ErrPlaintextSecrets) {
+				t.Errorf("%T: persistent %v, %v", example, s.Persistent, s.Durability.Err)
+			}
+			p.stop()
+		})
+	}
 }
 
 // TestInformer_NoBookmarksIsRemembered checks that waiting in vain happens once.

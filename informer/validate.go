@@ -4,9 +4,13 @@ import (
 	"fmt"
 	"reflect"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/warmcache/warmcache/store"
@@ -22,6 +26,9 @@ func validate(lw cache.ListerWatcher, example runtime.Object, o Options) error {
 		return invalid("ResyncPeriod %s is negative", o.ResyncPeriod)
 	case o.DepartedRetention < 0:
 		return invalid("DepartedRetention %s is negative", o.DepartedRetention)
+	}
+	if err := o.Start.Validate(); err != nil {
+		return invalid("Start: %w", err)
 	}
 	for name, index := range o.Indexers {
 		switch {
@@ -53,7 +60,38 @@ func validatePersistence(example runtime.Object, o Options) error {
 	if err := identityOf(o.Identity, example).Validate(); err != nil {
 		return invalid("Identity: %w", err)
 	}
+	return validateSelectors(o.Identity)
+}
+
+// validateSelectors insists on one spelling, because another one would be another
+// collection.
+func validateSelectors(id store.Identity) error {
+	byLabel, err := labels.Parse(id.LabelSelector)
+	switch {
+	case err != nil:
+		return invalid("Identity.LabelSelector: %w", err)
+	case byLabel.String() != id.LabelSelector:
+		return invalid("Identity.LabelSelector %q is spelled %q", id.LabelSelector, byLabel)
+	}
+	byField, err := fields.ParseSelector(id.FieldSelector)
+	switch {
+	case err != nil:
+		return invalid("Identity.FieldSelector: %w", err)
+	case byField.String() != id.FieldSelector:
+		return invalid("Identity.FieldSelector %q is spelled %q", id.FieldSelector, byField)
+	}
 	return nil
+}
+
+// holdsSecrets says whether an informer would write the content of Secrets. Its
+// example counts as much as its identity, which may be a mistake.
+func holdsSecrets(id store.Identity, example runtime.Object) bool {
+	if id.Form == store.FormMetadata {
+		return false
+	}
+	kind := example.GetObjectKind().GroupVersionKind().GroupKind()
+	_, typed := example.(*corev1.Secret)
+	return typed || kind == (schema.GroupKind{Kind: "Secret"}) || id.Group == "" && id.Resource == "secrets"
 }
 
 func invalid(format string, args ...any) error {

@@ -39,6 +39,14 @@ func TestNew_InvalidOptions(t *testing.T) {
 		"two identities": {func(_ *cache.ListerWatcher, _ *runtime.Object, o *informer.Options) { o.Identify = nobody }, "Identity and Identify"},
 		"resync":         {func(_ *cache.ListerWatcher, _ *runtime.Object, o *informer.Options) { o.ResyncPeriod = -1 }, "ResyncPeriod"},
 		"retention":      {func(_ *cache.ListerWatcher, _ *runtime.Object, o *informer.Options) { o.DepartedRetention = -1 }, "DepartedRetention"},
+		"policy":         {func(_ *cache.ListerWatcher, _ *runtime.Object, o *informer.Options) { o.Start = informer.Stale(0) }, "Start: Stale needs"},
+		"labels": {func(_ *cache.ListerWatcher, _ *runtime.Object, o *informer.Options) {
+			o.Identity.LabelSelector = "b = c ,a"
+		}, `Identity.LabelSelector "b = c ,a" is spelled "a,b=c"`},
+		"no labels": {func(_ *cache.ListerWatcher, _ *runtime.Object, o *informer.Options) { o.Identity.LabelSelector = "!!" }, "Identity.LabelSelector: "},
+		"fields": {func(_ *cache.ListerWatcher, _ *runtime.Object, o *informer.Options) {
+			o.Identity.FieldSelector = "a==b"
+		}, `Identity.FieldSelector "a==b" is spelled "a=b"`},
 		"index name": {func(_ *cache.ListerWatcher, _ *runtime.Object, o *informer.Options) {
 			o.Indexers = cache.Indexers{"": cache.MetaNamespaceIndexFunc}
 		}, "Indexers: a name has 0 bytes"},

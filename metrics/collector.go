@@ -3,6 +3,7 @@ package metrics
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"sync"
 	"unicode/utf8"
@@ -41,6 +42,9 @@ var _ prometheus.Collector = (*Collector)(nil)
 // NewCollector returns a collector that reports db, and the informers that Add and
 // Observe give it. With a nil db it reports informers only.
 func NewCollector(db Store) *Collector {
+	if v := reflect.ValueOf(db); v.Kind() == reflect.Pointer && v.IsNil() {
+		db = nil // a *bolt.DB that was never opened
+	}
 	c := &Collector{store: db}
 	c.mu.informers = map[string]cache.SharedInformer{}
 	return c

@@ -92,6 +92,14 @@ func samples(t *testing.T, c prometheus.Collector, names ...string) (lines []str
 	return lines
 }
 
+// TestNewCollector_NilPointer has the variable of a program whose file is optional.
+func TestNewCollector_NilPointer(t *testing.T) {
+	var db *fakeStore
+	if got := samples(t, NewCollector(db)); len(got) != 0 {
+		t.Errorf("a store that is not there is reported: %v", got)
+	}
+}
+
 func TestCollector_Store_ReportsItsStatus(t *testing.T) {
 	c := NewCollector(&fakeStore{store.Status{
 		Persistent:    true,

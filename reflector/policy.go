@@ -1,6 +1,7 @@
 package reflector
 
 import (
+	"errors"
 	"fmt"
 	"time"
 )
@@ -10,6 +11,7 @@ import (
 type StartPolicy struct {
 	resumed bool
 	stale   time.Duration
+	invalid bool
 }
 
 // Confirmed waits for the proof that the store holds everything the server had
@@ -24,7 +26,15 @@ var Resumed = StartPolicy{resumed: true}
 // Stale is Confirmed as long as the server can be reached. When it cannot be for
 // the given time, which must be positive, the stored objects are shown as they
 // are. A server that answers with 401, 403 or 404 counts as reached.
-func Stale(after time.Duration) StartPolicy { return StartPolicy{stale: max(after, 1)} }
+func Stale(after time.Duration) StartPolicy { return StartPolicy{stale: max(after, 1), invalid: after <= 0} }
+
+// Validate reports a time that is not positive.
+func (p StartPolicy) Validate() error {
+	if p.invalid {
+		return errors.New("Stale needs a positive time")
+	}
+	return nil
+}
 
 // String returns the name of the policy.
 func (p StartPolicy) String() string {
