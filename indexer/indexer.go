@@ -28,8 +28,8 @@ type Options struct {
 	// Indexers are the indices to begin with.
 	Indexers cache.Indexers
 	// IndexVersions names the version of index functions whose own identity
-	// says too little (a function of the main module, or a literal). A changed version rebuilds the
-	// stored index.
+	// says too little: those of the main module, and function literals. A changed
+	// version rebuilds the stored index.
 	IndexVersions map[string]string
 	// Logger defaults to klog.Background().
 	Logger *klog.Logger

@@ -26,7 +26,9 @@ var Resumed = StartPolicy{resumed: true}
 // Stale is Confirmed as long as the server can be reached. When it cannot be for
 // the given time, which must be positive, the stored objects are shown as they
 // are. A server that answers with 401, 403 or 404 counts as reached.
-func Stale(after time.Duration) StartPolicy { return StartPolicy{stale: max(after, 1), invalid: after <= 0} }
+func Stale(after time.Duration) StartPolicy {
+	return StartPolicy{stale: max(after, 1), invalid: after <= 0}
+}
 
 // Validate reports a time that is not positive.
 func (p StartPolicy) Validate() error {
