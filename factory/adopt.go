@@ -174,7 +174,7 @@ func serverBehind(client any) *server {
 	if c, ok := client.(kubernetes.Interface); ok {
 		s = serverOf(c)
 	}
-	s.schemasChange = true
+	s.changes = true
 	return s
 }
 

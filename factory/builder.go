@@ -110,20 +110,22 @@ func (b *builder) persist(t target, o *informer.Options) {
 	case b.unpersistable != nil:
 		o.Store = b.db
 		o.Identify = func(context.Context) (store.Identity, error) { return store.Identity{}, b.unpersistable }
+	case len(o.Identity.String()) > store.MaxIdentityLength: // by its selectors
+		err := o.Identity.Validate()
+		o.Store, o.Identity = b.db, store.Identity{}
+		o.Identify = func(context.Context) (store.Identity, error) { return store.Identity{}, err }
 	case isSecrets(t) && !b.config.plaintextSecrets:
 		o.Store = b.db // refused by the informer
 	default:
 		o.Store = b.db
 		o.PlaintextSecrets = b.config.plaintextSecrets
-		o.Cluster = b.server.cluster.get
+		o.Cluster = b.server.clusterID
 		o.Schema = b.server.schemaOf(t.gvr.GroupVersion())
 	}
 }
 
-// isSecrets says whether t holds the content of Secrets.
-func isSecrets(t target) bool {
-	return t.gvr.Group == "" && t.gvr.Resource == "secrets" && t.form != store.FormMetadata
-}
+// isSecrets says whether t holds Secrets, or their metadata.
+func isSecrets(t target) bool { return t.gvr.Group == "" && t.gvr.Resource == "secrets" }
 
 // identity returns the zero Identity if the selection is not known: an identity
 // with some of the selectors would be another collection's.

@@ -33,10 +33,10 @@
 //   - Which collection of the file an informer owns: group, version, resource,
 //     namespace, selectors and form (store.Identity). The same resource in two
 //     forms, say typed and unstructured, is stored twice.
-//   - Whether a type is persisted at all. Secrets are not, unless the user says
-//     so with WithPlaintextSecrets; their metadata is. Why something runs in
-//     memory only although a store was given, and nobody asked for that, is logged
-//     once, and is in informer.Status (Durability.Err).
+//   - Whether a type is persisted at all. Secrets are not, in no form, unless the
+//     user says so with WithPlaintextSecrets. Why something runs in memory only
+//     although a store was given, and nobody asked for that, is logged once, and is
+//     in informer.Status (Durability.Err).
 //   - What all its informers want to know of the API server: which cluster it
 //     is, and the schema of each group-version. It is asked once, not once per
 //     informer.

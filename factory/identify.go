@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -117,7 +118,7 @@ func (q *inquiry) result(err error) (store.Identity, *origin, error) {
 	switch {
 	case len(q.mu.seen) == 0:
 		return store.Identity{}, nil, unseen(err)
-	case err == nil || len(q.mu.seen) > 1:
+	case err == nil || q.severalLocked():
 		return store.Identity{}, nil, fmt.Errorf("%w: it does more than one list request", ErrNotIdentified)
 	}
 	id, err := q.mu.origin.collectionOf(q.mu.seen[0])
@@ -125,6 +126,15 @@ func (q *inquiry) result(err error) (store.Identity, *origin, error) {
 		return store.Identity{}, nil, fmt.Errorf("%w: %w", ErrNotIdentified, err)
 	}
 	return id, q.mu.origin, nil
+}
+
+// severalLocked says whether different requests were seen. The same one again is a
+// retry of somebody on the way.
+func (q *inquiry) severalLocked() bool {
+	first := q.mu.seen[0]
+	return slices.ContainsFunc(q.mu.seen, func(r *http.Request) bool {
+		return r.Method != first.Method || r.URL.String() != first.URL.String()
+	})
 }
 
 // unseen is the error for a list that no identified transport has seen.
@@ -135,8 +145,15 @@ func unseen(err error) error {
 	if err == nil {
 		return fmt.Errorf("%w: %s", ErrNotIdentified, advice)
 	}
-	return fmt.Errorf("%w: %s (the list failed: %w)", ErrNotIdentified, advice, err)
+	return unanswered{fmt.Errorf("%w: its client does not get to make requests, or %s: %w", ErrNotIdentified, advice, err)}
 }
+
+// unanswered is an error that may go away: a client that could not get credentials,
+// or was held up by its rate limit.
+type unanswered struct{ error }
+
+// Unwrap makes errors.Is see what it is about.
+func (u unanswered) Unwrap() error { return u.error }
 
 // origin is the API server that an identified config leads to. All informers with
 // clients of that config share it.
@@ -163,7 +180,7 @@ func newOrigin(config *rest.Config) *origin {
 				return nil, err
 			}
 			s := serverOf(client)
-			s.schemasChange = true // Nobody says when informers start.
+			s.changes = true // Nobody says when informers start.
 			return s, nil
 		}),
 	}
@@ -175,7 +192,7 @@ func (o *origin) cluster(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return s.cluster.get(ctx)
+	return s.clusterID(ctx)
 }
 
 // schema returns the fingerprint of a schema.

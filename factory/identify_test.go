@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -202,4 +203,52 @@ func TestNewInformerFunc_Identified_AsksNobody(t *testing.T) {
 			}
 		}
 	})
+}
+
+// doubling is a transport that sends what fails once more.
+type doubling struct{ http.RoundTripper }
+
+func (d doubling) RoundTrip(r *http.Request) (*http.Response, error) {
+	if response, err := d.RoundTripper.RoundTrip(r); err == nil {
+		return response, nil
+	}
+	return d.RoundTripper.RoundTrip(r)
+}
+
+// failingAtFirst is a transport that cannot send anything at first, as for lack of
+// credentials.
+type failingAtFirst struct {
+	http.RoundTripper
+	left *atomic.Int32
+}
+
+func (f failingAtFirst) RoundTrip(r *http.Request) (*http.Response, error) {
+	if f.left.Add(-1) >= 0 {
+		return nil, errors.New("no credentials yet")
+	}
+	return f.RoundTripper.RoundTrip(r)
+}
+
+// TestIdentify_BehindOthers has transports between the client and ours that do more,
+// or less, than to pass requests on.
+func TestIdentify_BehindOthers(t *testing.T) {
+	for name, wrap := range map[string]func(http.RoundTripper) http.RoundTripper{
+		"retrying": func(next http.RoundTripper) http.RoundTripper { return doubling{next} },
+		"failing at first": func(next http.RoundTripper) http.RoundTripper {
+			left := &atomic.Int32{}
+			left.Store(3)
+			return failingAtFirst{next, left}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, func(t *testing.T, c *cluster) {
+				config := Identify(c.server.RESTConfig())
+				config.Wrap(wrap)
+				s := statusOf(c.begin().informer(hidden{}.configMaps(t, config), &corev1.ConfigMap{}))
+				if !s.Persistent {
+					t.Errorf("not persisted: %v", s.Durability.Err)
+				}
+			})
+		})
+	}
 }

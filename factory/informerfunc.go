@@ -2,6 +2,7 @@ package factory
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"path"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
 
 	"github.com/warmcache/warmcache/informer"
 	"github.com/warmcache/warmcache/store"
@@ -113,7 +115,7 @@ func (f informerFunc) make(lw cache.ListerWatcher, example runtime.Object, resyn
 		Logger:            f.config.logger,
 	}
 	if f.db != nil && !f.config.memoryOnly[reflect.TypeOf(example)] {
-		d := &discovered{lw: lw, unwanted: f.config.memoryOnlyResources}
+		d := &discovered{lw: lw, unwanted: f.config.memoryOnlyResources, clock: f.config.clockOrReal()}
 		o.Store, o.PlaintextSecrets = f.db, f.config.plaintextSecrets
 		o.Identify, o.Cluster, o.Schema = d.identify, d.cluster, d.schema
 	}
@@ -135,7 +137,8 @@ func kindOf(example runtime.Object) string {
 
 // discovered is what an informer finds out about itself when it starts.
 type discovered struct {
-	lw cache.ListerWatcher
+	lw    cache.ListerWatcher
+	clock clock.Clock
 	// unwanted are resources that are not to be persisted.
 	unwanted map[schema.GroupVersionResource]bool
 	// place is set by identify, before anything else is asked.
@@ -148,8 +151,25 @@ type place struct {
 	gv     schema.GroupVersion
 }
 
+// inquire asks several times, with pauses, when it is not clear that there is no
+// answer: without one the informer works in memory as long as it lives.
+func (d *discovered) inquire(ctx context.Context) (id store.Identity, o *origin, err error) {
+	for _, pause := range []time.Duration{time.Second, 4 * time.Second, 16 * time.Second, 0} {
+		id, o, err = inquire(ctx, d.lw)
+		if !errors.As(err, new(unanswered)) || pause == 0 {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return id, o, err
+		case <-d.clock.After(pause):
+		}
+	}
+	return id, o, err
+}
+
 func (d *discovered) identify(ctx context.Context) (store.Identity, error) {
-	id, origin, err := inquire(ctx, d.lw)
+	id, origin, err := d.inquire(ctx)
 	if err != nil {
 		return store.Identity{}, err
 	}

@@ -1,6 +1,7 @@
 package factory
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -373,13 +374,19 @@ func TestNewInformerFunc_Secrets(t *testing.T) {
 			return persistent
 		}
 		a := c.begin()
-		if got := run(a); got != [3]bool{false, false, true} {
-			t.Errorf("persistent %v, want metadata only", got)
+		if got := run(a); got != [3]bool{} {
+			t.Errorf("persistent %v, want none", got)
 		}
 		b := c.begin(WithPlaintextSecrets())
 		a.stop()
 		if got := run(b); got != [3]bool{true, true, true} {
 			t.Errorf("persistent %v, want all", got)
+		}
+		d := c.begin()
+		b.stop()
+		run(d)
+		if stored := identities(t, d.db); len(stored) != 0 {
+			t.Errorf("%v are still stored although that is not allowed any more", stored)
 		}
 	})
 }
@@ -467,10 +474,11 @@ func TestNewInformerFunc_WatchErrorHandler(t *testing.T) {
 func TestNewInformerFunc_OtherCluster(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		c.create(labelled("web", "a", ""))
+		config := Identify(c.server.RESTConfig()) // of one process
 		run := func() cache.SharedIndexInformer {
 			a := c.begin()
 			defer a.stop()
-			return a.informer(hidden{}.configMaps(t, Identify(c.server.RESTConfig())), &corev1.ConfigMap{})
+			return a.informer(hidden{}.configMaps(t, config), &corev1.ConfigMap{})
 		}
 		run()
 		kubeSystem := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem}}
@@ -484,8 +492,31 @@ func TestNewInformerFunc_OtherCluster(t *testing.T) {
 	})
 }
 
-// TestNewInformerFunc_AsksOnceForTheCluster has informers of two managers, with one config.
-func TestNewInformerFunc_AsksOnceForTheCluster(t *testing.T) {
+// TestNewInformerFunc_TakesOver has an informer follow another one that was told to
+// stop and has not yet, as when controller-runtime's cache removes one and makes it
+// again.
+func TestNewInformerFunc_TakesOver(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		c.create(labelled("web", "a", ""))
+		config := Identify(c.server.RESTConfig())
+		a := c.begin()
+		old := a.new(hidden{}.configMaps(t, config), &corev1.ConfigMap{})
+		ctx, cancel := context.WithCancel(a.ctx)
+		a.running.Go(func() { old.RunWithContext(ctx) })
+		<-old.HasSyncedChecker().Done()
+		time.Sleep(time.Minute)
+		cancel() // and nobody waits
+		s := statusOf(a.informer(hidden{}.configMaps(t, config), &corev1.ConfigMap{}))
+		if !s.Persistent || s.Outcome == informer.OutcomeCold {
+			t.Errorf("persistent %v, %s because %s: %v", s.Persistent, s.Outcome, s.OutcomeReason, s.Durability.Err)
+		}
+	})
+}
+
+// TestNewInformerFunc_AsksAtEachStart has informers of two managers, with one config,
+// that start one after the other. Meanwhile the server may have been upgraded, or
+// replaced.
+func TestNewInformerFunc_AsksAtEachStart(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		config := Identify(c.server.RESTConfig())
 		a := c.begin()
@@ -505,9 +536,8 @@ func TestNewInformerFunc_AsksOnceForTheCluster(t *testing.T) {
 			}
 			return cluster, schemas
 		}
-		// The schemas may have changed from one start to the next.
-		if cluster, schemas := asked(); cluster != 1 || schemas != 6 {
-			t.Errorf("asked %d times for the cluster and %d times for the schemas, want once and at each start", cluster, schemas)
+		if cluster, schemas := asked(); cluster != 6 || schemas != 6 {
+			t.Errorf("asked %d times for the cluster and %d times for the schemas, want both at each start", cluster, schemas)
 		}
 	})
 }

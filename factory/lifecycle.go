@@ -17,8 +17,7 @@ func (f *Factory) Start(stopCh <-chan struct{}) {
 // are not running yet. They run until ctx ends. It does not block, and does
 // nothing after Shutdown was called.
 func (f *Factory) StartWithContext(ctx context.Context) {
-	// The server may have been upgraded since an earlier start.
-	f.pool.start(ctx, f.server.schemas.forget)
+	f.pool.start(ctx, f.server.forget)
 }
 
 // Shutdown keeps the factory from starting anything more and waits until all

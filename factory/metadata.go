@@ -24,8 +24,8 @@ var _ metadatainformer.SharedInformerFactory = (*MetadataFactory)(nil)
 // NewMetadata returns a factory for informers of the metadata of any resource, or
 // an error that wraps ErrInvalidOptions and names the option that cannot be meant.
 //
-// Secrets are persisted like all others, since their metadata has no content. In
-// all else it works as NewDynamic does.
+// Metadata of Secrets is not persisted without WithPlaintextSecrets: kubectl apply
+// writes all of a Secret into an annotation. In all else it works as NewDynamic does.
 func NewMetadata(client metadata.Interface, db store.Store, opts ...Option) (*MetadataFactory, error) {
 	if isNil(client) {
 		return nil, invalid("the metadata client is nil")

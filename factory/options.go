@@ -177,6 +177,14 @@ func (c *config) hasEmptyIndexName() bool {
 	return has
 }
 
+// clockOrReal returns the clock of the factory itself.
+func (c *config) clockOrReal() clock.Clock {
+	if c.clock != nil {
+		return c.clock
+	}
+	return clock.RealClock{}
+}
+
 // log returns the logger for what the factory itself has to say.
 func (c *config) log() klog.Logger {
 	if c.logger != nil {
@@ -324,7 +332,8 @@ func WithoutPersistenceOf(resources ...schema.GroupVersionResource) Option {
 // WithPlaintextSecrets persists Secrets like any other type, readable by whoever
 // can read the file. Without it they are kept in memory only, which the line of their
 // start in the log and their status say. WithoutPersistence and WithoutPersistenceOf
-// keep them in memory all the same. Metadata of Secrets is persisted in any case.
+// keep them in memory all the same. Their metadata is treated alike: kubectl apply writes
+// all of a Secret into an annotation.
 func WithPlaintextSecrets() Option {
 	return option("WithPlaintextSecrets", func(c *config) { c.plaintextSecrets = true })
 }

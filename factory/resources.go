@@ -79,7 +79,7 @@ func (r *resources) Start(stopCh <-chan struct{}) {
 // nothing after Shutdown was called.
 func (r *resources) StartWithContext(ctx context.Context) {
 	// The server may have been upgraded since an earlier start.
-	r.pool.start(ctx, r.server.schemas.forget)
+	r.pool.start(ctx, r.server.forget)
 }
 
 // Shutdown keeps the factory from starting anything more and waits until all

@@ -355,8 +355,8 @@ func TestResources_TweaksEveryRequest(t *testing.T) {
 	})
 }
 
-// TestResources_Secrets checks that their content needs permission, and their
-// metadata none.
+// TestResources_Secrets checks that Secrets need permission, and so does their
+// metadata, in which kubectl apply writes their content.
 func TestResources_Secrets(t *testing.T) {
 	for _, d := range doors {
 		for _, allowed := range []bool{false, true} {
@@ -370,7 +370,7 @@ func TestResources_Secrets(t *testing.T) {
 			stop := runFactory(t, f)
 			f.WaitForCacheSync(t.Context().Done())
 			status := statusOf(inf)
-			if want := allowed || d.form == store.FormMetadata; status.Persistent != want {
+			if status.Persistent != allowed {
 				t.Errorf("%s, allowed %v: persistent = %v, %v", d.form, allowed, status.Persistent, status.Durability.Err)
 			}
 			if len(inf.GetStore().List()) != 1 {

@@ -25,9 +25,25 @@ type server struct {
 	// schemas maps an openapi path, such as apis/apps/v1, to the URL of its
 	// document, which carries a hash of the content.
 	schemas *answer[map[string]string]
-	// schemasChange says that nobody calls schemas.forget before a start, so that
-	// an answer is good only for those who waited for it.
-	schemasChange bool
+	// changes says that nobody calls forget before a start, so that an answer is good
+	// only for those who waited for it.
+	changes bool
+}
+
+// forget makes the next informers ask again: the server may have been upgraded since
+// an earlier start, or be that of another cluster.
+func (s *server) forget() {
+	s.cluster.forget()
+	s.schemas.forget()
+}
+
+// clusterID returns the identity of the cluster.
+func (s *server) clusterID(ctx context.Context) (string, error) {
+	id, err := s.cluster.get(ctx)
+	if s.changes {
+		s.cluster.forget()
+	}
+	return id, err
 }
 
 // newServer asks with what a client offers: namespace gets one, and openAPI
@@ -76,7 +92,7 @@ func clusterOf(ctx context.Context, namespace func(context.Context, string, meta
 func (s *server) schemaOf(gv schema.GroupVersion) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		urls, err := s.schemas.get(ctx)
-		if s.schemasChange {
+		if s.changes {
 			s.schemas.forget()
 		}
 		if err != nil {

@@ -2,6 +2,7 @@ package fifo
 
 import (
 	"fmt"
+	"reflect"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -202,7 +203,7 @@ func (q *Queue) newDelta(t cache.DeltaType, obj any) (Delta, error) {
 	if obj, err = q.transform(obj); err != nil {
 		return Delta{}, fmt.Errorf("transform of %s: %w", key, err)
 	}
-	if obj == nil {
+	if v := reflect.ValueOf(obj); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return Delta{}, fmt.Errorf("%w: the transform of %s returned nil", ErrInvalidObject, key)
 	}
 	if key, err = keyOf(obj); err != nil {

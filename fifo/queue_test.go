@@ -213,6 +213,16 @@ func TestQueue_Push_RejectsWhatHasNoKey(t *testing.T) {
 	}
 }
 
+func TestQueue_Transform_ReturnsNothing(t *testing.T) {
+	var none *metav1.PartialObjectMetadata
+	for name, nothing := range map[string]any{"nil": nil, "a nil pointer": none} {
+		q := New(Options{Known: newKnown(), Transform: func(any) (any, error) { return nothing, nil }})
+		if err := q.Add(object("a", "1")); !errors.Is(err, ErrInvalidObject) || q.Len() != 0 {
+			t.Errorf("%s: error %v, want ErrInvalidObject, and %d queued", name, err, q.Len())
+		}
+	}
+}
+
 // counting returns a transform that marks objects and counts its calls by name.
 func counting(calls map[string]int) cache.TransformFunc {
 	return func(obj any) (any, error) {

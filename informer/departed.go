@@ -2,8 +2,10 @@ package informer
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/client-go/tools/cache"
@@ -24,6 +26,10 @@ const (
 	// returned. As long as an attempt has not ended on disk, a process that ends
 	// for any other reason counts against the record.
 	departedCheck = 100 * time.Millisecond
+	// suspectPatience is how long a handler is kept from the next suspect by another
+	// one that is slow, suspectCheck how often it looks.
+	suspectPatience = 5 * time.Second
+	suspectCheck    = 5 * time.Millisecond
 )
 
 // departedTracker knows the departed records whose deletes have been given to
@@ -46,6 +52,9 @@ type departedTracker struct {
 	// registers before lateUntil gets them.
 	late      []indexer.Departed
 	lateUntil time.Time
+	// slowDisk is set once a flush has taken too long: no handler waits for
+	// another one.
+	slowDisk atomic.Bool
 	// waiting says that no handler has been there to give departed objects to:
 	// they stay in the file, however long that takes.
 	waiting bool
@@ -119,9 +128,9 @@ func (i *sharedIndexInformer) replayDeparted(ctx context.Context) {
 		i.delivery.departed.waiting = true
 		return
 	}
+	var seq uint64 // of the delete before
 	for _, d := range i.takeDeparted(ctx) {
-		var seq uint64
-		for _, n := range i.departedNotifications(ctx, d, d.Attempts > 0) {
+		for _, n := range i.departedNotifications(ctx, d, d.Attempts > 0, seq) {
 			seq = i.notify(n, false)
 		}
 		i.delivery.departed.attempt(i.entryOf(d, seq))
@@ -164,17 +173,35 @@ func (i *sharedIndexInformer) takeDeparted(ctx context.Context) []indexer.Depart
 
 // departedNotifications introduces the object, which handlers of this process
 // have never seen, and deletes it. Suspect says that the attempt has not been
-// noted with the others.
-func (i *sharedIndexInformer) departedNotifications(ctx context.Context, d indexer.Departed, suspect bool) []notification {
+// noted with the others. No handler begins with a suspect before all have returned
+// from the one before, whose delete has the seq after: else a handler that is ahead
+// would note attempts of those that have nothing to do with the end of the process.
+func (i *sharedIndexInformer) departedNotifications(ctx context.Context, d indexer.Departed, suspect bool, after uint64) []notification {
 	tombstone := cache.DeletedFinalStateUnknown{Key: d.Key, Obj: d.Object}
 	ns := []notification{{kind: deleted, initial: true, obj: tombstone}}
 	if d.Object != nil {
 		ns = slices.Insert(ns, 0, notification{kind: added, initial: true, obj: d.Object})
 	}
 	if suspect {
-		ns[0].before = i.noteAttempt(ctx, d)
+		note := i.noteAttempt(ctx, d)
+		ns[0].before = func() {
+			i.awaitHandled(ctx, after)
+			note()
+		}
 	}
 	return ns
+}
+
+// awaitHandled waits, for suspectPatience at most, until all handlers have returned
+// from everything up to a notification.
+func (i *sharedIndexInformer) awaitHandled(ctx context.Context, seq uint64) {
+	for deadline := i.clock.Now().Add(suspectPatience); i.processor.handled() < seq && i.clock.Now().Before(deadline); {
+		select {
+		case <-ctx.Done():
+			return
+		case <-i.clock.After(suspectCheck):
+		}
+	}
 }
 
 // noteAttempt returns a function that notes, durably and once, another attempt to
@@ -220,7 +247,7 @@ func (i *sharedIndexInformer) departedForLateHandler() []notification {
 	var ns []notification
 	for _, d := range t.late {
 		// The attempts of the first handler are over when another one comes.
-		ns = append(ns, i.departedNotifications(context.Background(), d, d.Attempts > 0 || !first)...)
+		ns = append(ns, i.departedNotifications(context.Background(), d, d.Attempts > 0 || !first, 0)...)
 	}
 	return ns
 }
@@ -303,11 +330,17 @@ func (i *sharedIndexInformer) sweepDeparted() (pause time.Duration, more, ended 
 	return max(departedCheck, next.expires.Sub(now)), true, ended
 }
 
-// flush makes what was applied durable now, or as soon as a failing disk lets it.
+// flush makes what was applied durable now, or as soon as a failing disk lets it. It
+// waits for a disk that hangs once.
 func (i *sharedIndexInformer) flush(ctx context.Context) {
+	slow := &i.delivery.departed.slowDisk
+	if slow.Load() {
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, departedFlush)
 	defer cancel()
 	if err := i.indexer.Flush(ctx); err != nil {
+		slow.Store(errors.Is(err, context.DeadlineExceeded))
 		klog.FromContext(ctx).V(2).Info("Changes are not on disk yet", "informer", i.name(), "err", err)
 	}
 }

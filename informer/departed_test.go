@@ -120,6 +120,37 @@ func TestDeparted_CrashDuringDelivery_SparesTheOthers(t *testing.T) {
 	})
 }
 
+// TestDeparted_CrashDuringDelivery_OfOneHandler checks that a handler that is ahead of
+// the one that ends the process does not use up the attempts of other records.
+func TestDeparted_CrashDuringDelivery_OfOneHandler(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.gone("a", "b", "c")
+		for range 3 {
+			p := w.prepare()
+			p.handle()
+			crashed, forever := make(chan struct{}), make(chan struct{})
+			p.handleWith(func(event string) {
+				if event == "initial a" {
+					close(crashed)
+					<-forever
+				}
+			}, cache.HandlerOptions{})
+			p.run()
+			<-crashed
+			synctest.Wait()
+			w.memory.Open()
+			close(forever)
+			p.stop()
+		}
+		if got := w.departed(); !slices.Equal(got, []string{"a 3", "b 1", "c 1"}) {
+			t.Errorf("departed %v", got)
+		}
+		p := w.start().synced()
+		w.wantEvents(p.recorder, "initial b", "delete b", "initial c", "delete c", "initial kept")
+		p.stop()
+	})
+}
+
 // TestDeparted_CrashAfterDelivery checks that a delete that a handler has returned
 // from comes again after a crash, as it may only have been in a workqueue, and
 // that its attempt is over.

@@ -47,8 +47,9 @@ type Options struct {
 	Owner string
 
 	// PlaintextSecrets allows Secrets to be written, in plaintext, to a file
-	// that only its owner can read. Without it an informer of Secrets, in any
-	// form but metadata, works in memory only.
+	// that only its owner can read. Without it an informer of Secrets works in
+	// memory only, also one of their metadata: kubectl apply writes all of a Secret
+	// into an annotation.
 	PlaintextSecrets bool
 
 	// Indexers are the indices to begin with.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -129,9 +130,10 @@ func (i *sharedIndexInformer) attach(ctx context.Context) (indexer.Origin, error
 		return indexer.Origin{}, err
 	}
 	if holdsSecrets(identity, i.example) && !i.options.PlaintextSecrets {
+		i.forget(ctx, identity)
 		return indexer.Origin{}, ErrPlaintextSecrets
 	}
-	collection, err := i.options.Store.Collection(identity, i.owner)
+	collection, err := i.collection(ctx, identity)
 	if err != nil {
 		return indexer.Origin{}, fmt.Errorf("opening its collection: %w", err)
 	}
@@ -145,6 +147,36 @@ func (i *sharedIndexInformer) attach(ctx context.Context) (indexer.Origin, error
 		klog.FromContext(ctx).Error(err, "Stored objects cannot be read; listing", "informer", i.name())
 	}
 	return origin, nil
+}
+
+// forget removes what an earlier run was allowed to write.
+func (i *sharedIndexInformer) forget(ctx context.Context, id store.Identity) {
+	if err := i.options.Store.Forget(id); err != nil && !errors.Is(err, store.ErrNotFound) {
+		klog.FromContext(ctx).Error(err, "What an earlier run has stored is not removed", "informer", i.name())
+	}
+}
+
+const (
+	// takeover is how long a start waits for an informer of the same identity to
+	// stop. controller-runtime's cache, for one, makes another informer of a kind
+	// without waiting for the one that it has told to stop.
+	takeover      = 3 * time.Second
+	takeoverCheck = 50 * time.Millisecond
+)
+
+// collection opens the collection.
+func (i *sharedIndexInformer) collection(ctx context.Context, id store.Identity) (store.Collection, error) {
+	for deadline := i.clock.Now().Add(takeover); ; {
+		c, err := i.options.Store.Collection(id, i.owner)
+		if !errors.Is(err, store.ErrInUse) || !i.clock.Now().Before(deadline) {
+			return c, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-i.clock.After(takeoverCheck):
+		}
+	}
 }
 
 // identify returns the place in the store, and finds it out first if need be.

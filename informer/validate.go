@@ -83,12 +83,10 @@ func validateSelectors(id store.Identity) error {
 	return nil
 }
 
-// holdsSecrets says whether an informer would write the content of Secrets. Its
-// example counts as much as its identity, which may be a mistake.
+// holdsSecrets says whether an informer would write Secrets. Its example counts as
+// much as its identity, which may be a mistake. So does their metadata: kubectl apply
+// writes all of a Secret into an annotation.
 func holdsSecrets(id store.Identity, example runtime.Object) bool {
-	if id.Form == store.FormMetadata {
-		return false
-	}
 	kind := example.GetObjectKind().GroupVersionKind().GroupKind()
 	_, typed := example.(*corev1.Secret)
 	return typed || kind == (schema.GroupKind{Kind: "Secret"}) || id.Group == "" && id.Resource == "secrets"

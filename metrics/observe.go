@@ -101,10 +101,14 @@ func (c *Collector) nameLocked(list []observation) {
 	for name := range c.mu.informers {
 		taken[name] = true
 	}
+	for _, o := range c.mu.observed { // also those that are not in the list
+		if o.settled {
+			taken[o.label] = true
+		}
+	}
 	for i := range list {
 		if o := &list[i]; o.settled {
 			o.name = o.label
-			taken[o.name] = true
 		}
 	}
 	for i := range list {

@@ -176,3 +176,21 @@ func TestCollector_Observe_ScrapesDuringChanges(t *testing.T) {
 		t.Errorf("%d informers, want 100", got)
 	}
 }
+
+// TestCollector_Observe_KeepsANameThatIsNotInUse has an informer whose name another
+// one might take while it is reported under a name of the user's.
+func TestCollector_Observe_KeepsANameThatIsNotInUse(t *testing.T) {
+	inWorld(t, func(_ *testing.T, w *world) {
+		db := bolttest.Open(w.t, w.path, bolt.Options{})
+		c := NewCollector(db)
+		first := w.observe(db, c).start()
+		samples(w.t, c)
+		mustAdd(w.t, c, "mine", first.informer)
+		second := w.observe(db, c).start()
+		samples(w.t, c)
+		c.Remove("mine")
+		samples(w.t, c) // a pedantic registry refuses duplicates
+		second.stop()
+		first.stop()
+	})
+}

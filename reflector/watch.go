@@ -162,7 +162,7 @@ type stream struct {
 // consume queues the events of a stream until it ends, and stops it. It returns
 // how many came.
 func (r *Reflector) consume(ctx context.Context, s stream) (events int, err error) {
-	defer s.watch.Stop()
+	defer stopWatch(s.watch)
 	defer func() { r.run.cut = err != nil || r.clock.Now().Before(r.run.due) }()
 	var quietC <-chan time.Time
 	if s.quiet != nil {
@@ -195,6 +195,16 @@ func (r *Reflector) consume(ctx context.Context, s stream) (events int, err erro
 			}
 		}
 	}
+}
+
+// stopWatch stops a watch and takes what it still delivers. A watch.Filter that is
+// stopped while it delivers would otherwise wait for ever.
+func stopWatch(w watch.Interface) {
+	w.Stop()
+	go func() {
+		for range w.ResultChan() { //nolint:revive // Nobody wants it any more.
+		}
+	}()
 }
 
 // isUseless reports whether an event is a bookmark that cannot be understood. It

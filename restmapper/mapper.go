@@ -28,9 +28,12 @@ var ErrUnavailable = errors.New("the API server cannot be asked for its resource
 const (
 	// askTimeout is how long an answer of the server is waited for.
 	askTimeout = 5 * time.Second
-	// askInterval is the least time between two questions, of which each may cost
-	// a caller askTimeout.
+	// askInterval is the least time between two questions to a server that has not
+	// answered, of which each may cost a caller askTimeout.
 	askInterval = 10 * time.Second
+	// learnInterval is the least time between two answers: a kind that is unknown
+	// may just have been installed.
+	learnInterval = time.Second
 )
 
 // Mapper is a meta.RESTMapper that asks a server, and remembers its answer in a
@@ -48,7 +51,9 @@ type Mapper struct {
 		// none.
 		known meta.RESTMapper
 		fresh bool
+		// asked is when the last question had its end, err why it had no answer.
 		asked time.Time
+		err   error
 	}
 }
 
@@ -146,8 +151,12 @@ func lookup[T any](m *Mapper, ask func(meta.RESTMapper) (T, error)) (T, error) {
 // refreshLocked asks the server, if it was not asked just now. If it does not
 // answer and nothing is known, it loads what is stored.
 func (m *Mapper) refreshLocked() error {
-	if m.mu.known != nil && m.clock.Since(m.mu.asked) < askInterval {
-		return nil
+	interval := askInterval
+	if m.mu.fresh {
+		interval = learnInterval
+	}
+	if !m.mu.asked.IsZero() && m.clock.Since(m.mu.asked) < interval {
+		return m.mu.err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()
@@ -157,13 +166,14 @@ func (m *Mapper) refreshLocked() error {
 		m.learnLocked(groups)
 		return nil
 	}
-	m.mu.fresh = false
+	m.mu.fresh, m.mu.err = false, err
 	if m.mu.known != nil {
 		return err
 	}
 	stored, loadErr := m.storage.load()
 	if loadErr != nil || len(stored) == 0 {
-		return errors.Join(fmt.Errorf("%w: %w", ErrUnavailable, err), loadErr)
+		m.mu.err = errors.Join(fmt.Errorf("%w: %w", ErrUnavailable, err), loadErr)
+		return m.mu.err
 	}
 	klog.Background().Info("The API server does not tell its resources; going on with those of an earlier run", "err", err)
 	m.mu.known = restmapper.NewDiscoveryRESTMapper(stored)
@@ -180,7 +190,7 @@ func (m *Mapper) learnLocked(groups []*restmapper.APIGroupResources) {
 	if err != nil {
 		klog.Background().Error(err, "The resources of the API server are not stored; a start without a link to it will not know them")
 	}
-	m.mu.known, m.mu.fresh = restmapper.NewDiscoveryRESTMapper(groups), true
+	m.mu.known, m.mu.fresh, m.mu.err = restmapper.NewDiscoveryRESTMapper(groups), true, nil
 }
 
 // completed adds, to groups of which the server could not tell some versions

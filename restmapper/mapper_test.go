@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -148,7 +149,7 @@ func TestMapper_LearnsNewKinds(t *testing.T) {
 	if _, err := m.RESTMapping(widget); !meta.IsNoMatchError(err) || len(w.server.Requests()) != 0 {
 		t.Errorf("asked again at once: %v, %d requests", err, len(w.server.Requests()))
 	}
-	clock.SetTime(clock.Now().Add(askInterval))
+	clock.SetTime(clock.Now().Add(learnInterval))
 	w.wantMapping(m, widget, "widgets")
 	w.down()
 	w.wantMapping(w.mapper(), widget, "widgets")
@@ -255,4 +256,39 @@ func TestAPIGroup_DeepCopy(t *testing.T) {
 	if g.VersionedResources["v1"][0].Verbs[0] != "list" || g.Labels["a"] != "b" {
 		t.Error("the copy shares memory")
 	}
+}
+
+// TestMapper_WaitsForNoAnswerOnce has a server that hangs, and nothing stored: who
+// comes after the first learns at once that there is no answer.
+func TestMapper_WaitsForNoAnswerOnce(t *testing.T) {
+	w := newWorld(t)
+	w.down()
+	m := w.mapper()
+	clock := clocktesting.NewFakePassiveClock(time.Unix(1, 0))
+	m.clock = clock
+	if _, err := m.RESTMapping(pod); !errors.Is(err, ErrUnavailable) {
+		t.Fatal(err)
+	}
+	if err := w.server.Up(); err != nil {
+		t.Fatal(err)
+	}
+	w.server.ResetRequests()
+	if _, err := m.RESTMapping(pod); !errors.Is(err, ErrUnavailable) || len(w.server.Requests()) != 0 {
+		t.Errorf("%v after %d requests, want the error of before", err, len(w.server.Requests()))
+	}
+	clock.SetTime(clock.Now().Add(askInterval))
+	w.wantMapping(m, pod, "pods")
+}
+
+// TestMapper_ManyShareAStore has mappers of several managers load at once.
+func TestMapper_ManyShareAStore(t *testing.T) {
+	w := newWorld(t)
+	w.wantMapping(w.mapper(), pod, "pods")
+	w.down()
+	var running sync.WaitGroup
+	for range 20 {
+		m := w.mapper()
+		running.Go(func() { w.wantMapping(m, pod, "pods") })
+	}
+	running.Wait()
 }

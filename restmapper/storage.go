@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -56,8 +57,11 @@ func (g *apiGroup) DeepCopyObject() runtime.Object {
 }
 
 // storage keeps API groups in a store. The collection is only open while it is
-// used, so that any number of mappers can share it.
+// used, so that any number of mappers can share it, one after the other.
 type storage struct{ db store.Store }
+
+// open is held while a storage of this process has its collection open.
+var open sync.Mutex
 
 // load returns what is stored, in the order it had; nothing without a store.
 func (s storage) load() (groups []*restmapper.APIGroupResources, err error) {
@@ -91,6 +95,8 @@ func (s storage) with(fn func(*indexer.Indexer) error) error {
 	if s.db == nil {
 		return nil
 	}
+	open.Lock()
+	defer open.Unlock()
 	c, err := codec.New(&apiGroup{})
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+	"unicode/utf8"
 )
 
 // Form tells how an informer holds its objects in memory. The same resource in
@@ -46,6 +47,8 @@ func (id Identity) Validate() error {
 		return fmt.Errorf("%w: version and resource must be set", ErrInvalidIdentity)
 	case strings.ContainsAny(id.Group+id.Version+id.Resource, "/?"):
 		return fmt.Errorf("%w: group, version and resource must not contain / or ?", ErrInvalidIdentity)
+	case !utf8.ValidString(id.Group + id.Version + id.Resource):
+		return fmt.Errorf("%w: group, version and resource must be valid UTF-8", ErrInvalidIdentity)
 	case len(id.String()) > MaxIdentityLength:
 		return fmt.Errorf("%w: selectors are longer than %d bytes", ErrInvalidIdentity, MaxIdentityLength)
 	}
