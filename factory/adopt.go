@@ -64,6 +64,7 @@ func Adopt[C any, F ~func(C, time.Duration) cache.SharedIndexInformer](
 	if err != nil {
 		return err
 	}
+	a.owner = callSite()
 	found, err := a.resolve(objs)
 	if err != nil {
 		return err
@@ -104,6 +105,9 @@ func newAdoption(target any, clientset reflect.Type, db store.Store, opts []Opti
 	}
 	if t, ok := target.(interface{ InformerName() *cache.InformerName }); ok {
 		b.config.informerName = t.InformerName()
+	}
+	if err := b.config.metricsNeedName(); err != nil {
+		return nil, err
 	}
 	a := &adoption{builder: b, typer: scheme.Scheme}
 	if b.config.scheme != nil {

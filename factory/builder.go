@@ -28,6 +28,9 @@ type builder struct {
 	selection     selection
 	unpersistable error
 
+	// owner is who the informers belong to; empty for where they are made.
+	owner string
+
 	// newInformer is informer.New, except where a test looks at the options.
 	newInformer func(cache.ListerWatcher, runtime.Object, informer.Options) (cache.SharedIndexInformer, error)
 }
@@ -80,6 +83,7 @@ func (b *builder) build(t target, lw cache.ListerWatcher) cache.SharedIndexInfor
 		IndexVersions:     maps.Clone(b.config.indexVersions),
 		ResyncPeriod:      b.config.resyncOf(reflect.TypeOf(t.example)),
 		TransformVersion:  b.config.transformVersion,
+		Owner:             b.owner,
 		Identifier:        b.config.informerName.WithResource(t.gvr),
 		Start:             b.config.start,
 		ListBelow:         b.config.listBelow,

@@ -71,7 +71,7 @@ func TestNewInformerFunc_OptionsReachInformers(t *testing.T) {
 	observed := &lastObserved{}
 	time10 := clocktesting.NewFakeClock(time.Unix(10, 0))
 	f := must(newInformerFunc(newStore(), "me", []Option{
-		WithStartPolicy(informer.Resumed), WithListBelow(7), WithClock(time10), WithLogger(logger),
+		WithStartPolicy(informer.Resumed), WithListBelow(7), WithDepartedRetention(9), WithClock(time10), WithLogger(logger),
 		WithIndexVersions(map[string]string{"byApp": "1"}), WithTransformVersion("2"), WithObserver(observed),
 	}))
 	var got informer.Options
@@ -89,7 +89,7 @@ func TestNewInformerFunc_OptionsReachInformers(t *testing.T) {
 	got.Store, got.Identify, got.Cluster, got.Schema, got.Indexers, got.Logger = nil, nil, nil, nil, nil, nil
 	want := informer.Options{
 		Owner: "me", ObjectDescription: "/v1, Kind=ConfigMap", ResyncPeriod: time.Hour,
-		Start: informer.Resumed, ListBelow: 7, Clock: time10,
+		Start: informer.Resumed, ListBelow: 7, DepartedRetention: 9, Clock: time10,
 		IndexVersions: map[string]string{"byApp": "1"}, TransformVersion: "2",
 	}
 	if !reflect.DeepEqual(got, want) {

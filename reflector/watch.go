@@ -202,7 +202,7 @@ func (r *Reflector) consume(ctx context.Context, s stream) (events int, err erro
 func stopWatch(w watch.Interface) {
 	w.Stop()
 	go func() {
-		for range w.ResultChan() { //nolint:revive // Nobody wants it any more.
+		for range w.ResultChan() { // nobody wants it any more
 		}
 	}()
 }
