@@ -34,12 +34,16 @@ func TestCustomResource_Restart_ResumesWithoutList(t *testing.T) {
 	c.wantCurrent(c.waitSynced())
 	c.wantLists(0)
 	c.wantDeparted("object-002", "object-003")
+	// 19 objects that were there before or recreated, one new; two departed.
+	c.wantDelivered(counts{Adds: 20 + 2, InitialAdds: 20 + 2, Deletes: 2})
 	c.terminate()
 
+	// The deletes are recent enough to be told again.
 	c = w.start()
 	c.wantCurrent(c.waitSynced())
 	c.wantLists(0)
-	c.wantDeparted()
+	c.wantDeparted("object-002", "object-003")
+	c.wantDelivered(counts{Adds: 20 + 2, InitialAdds: 20 + 2, Deletes: 2})
 }
 
 // A default changes what objects contain, and neither their versions nor the

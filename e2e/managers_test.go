@@ -181,11 +181,12 @@ func TestManagers_TwoOnOneFile(t *testing.T) {
 		t.Error("the log does not say whose informers they are")
 	}
 
-	// The first manager's data is as if there had been no second.
+	// The first manager's data is as if there had been no second. What it was told is
+	// gone is recent enough to be told again.
 	m.config.Managers = 1
 	newSubject(t, leases).beat()
 	r = m.start()
-	r.waitCurrent(nil)
+	r.waitCurrent(gone)
 	r.wantResumed()
 }
 
