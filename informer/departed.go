@@ -154,6 +154,10 @@ func (i *sharedIndexInformer) takeDeparted(ctx context.Context) []indexer.Depart
 	for _, d := range all {
 		id := departedID{d.Key, d.UID}
 		switch {
+		case string(i.heldUID(d.Key)) == d.UID:
+			// A selector has taken it back: it is not gone.
+			ops = append(ops, id.removal())
+			continue
 		case d.Attempts >= maxAttempts:
 			logger.Error(nil, "Delivering this delete has ended the process before; giving up on it",
 				"informer", i.name(), "key", d.Key, "uid", d.UID, "attempts", d.Attempts)

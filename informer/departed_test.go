@@ -462,6 +462,15 @@ func TestDeparted_SelectedAgain(t *testing.T) {
 		p = w.start().synced()
 		w.wantEvents(p.recorder, "initial x", "delete x")
 		p.stop()
+
+		// It is back, and not gone at all.
+		label(selected, w.server.Update)
+		p = w.start().synced()
+		w.wantEvents(p.recorder, "initial x")
+		p.stop()
+		if got := w.departed(); len(got) != 0 {
+			t.Errorf("departed %v", got)
+		}
 	})
 }
 
