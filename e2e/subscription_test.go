@@ -134,7 +134,7 @@ func (d *doors) source(s selection) (source, error) {
 		if err != nil {
 			return nil, err
 		}
-		return factory.NewMetadata(client, d.db, options...)
+		return factory.NewMetadata(client, d.db, append(options, factory.WithPlaintextSecrets())...)
 	case schemeDoor:
 		return &ownInformers{}, nil
 	}

@@ -26,7 +26,7 @@ func (i *sharedIndexInformer) AddEventHandlerWithResyncPeriod(handler cache.Reso
 func (i *sharedIndexInformer) AddEventHandlerWithOptions(handler cache.ResourceEventHandler, options cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
 	i.lifecycle.Lock()
 	defer i.lifecycle.Unlock()
-	if i.lifecycle.stopped {
+	if i.lifecycle.stopped.Load() {
 		return nil, fmt.Errorf("handler %s was not added to shared informer because %w", handlerName(handler), errStopped)
 	}
 	logger := ptr.Deref(options.Logger, klog.Background())

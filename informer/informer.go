@@ -31,20 +31,26 @@ type sharedIndexInformer struct {
 	synced chan struct{}
 
 	// lifecycle guards what may only change before the start, and the start
-	// itself. It is taken before delivery. What only RunWithContext changes, the
-	// pump, which is its goroutine, reads without it.
+	// itself. It is taken before delivery, and held while a handler that joins is
+	// given what has departed, which may take a disk some seconds.
 	lifecycle struct {
 		sync.Mutex
-		started, stopped  bool
+		started           bool
+		stopped           atomic.Bool // set under the lock
 		transform         cache.TransformFunc
 		watchErrorHandler cache.WatchErrorHandlerWithContext
 		// resyncCheckPeriod is how often handlers are asked whether they want
 		// a resync.
 		resyncCheckPeriod time.Duration
 		queue             *fifo.Queue
-		reflector         *reflector.Reflector
-		// startedAt is when it was run.
-		startedAt time.Time
+	}
+
+	// start is what RunWithContext notes of its beginning. The pump, which is its
+	// goroutine, reads it without the lock, which nobody holds for long.
+	start struct {
+		sync.Mutex
+		at        time.Time
+		reflector *reflector.Reflector
 		// persistenceErr says why the informer works in memory only although
 		// it was given a store.
 		persistenceErr error
@@ -123,7 +129,7 @@ func (i *sharedIndexInformer) GetIndexer() cache.Indexer { return i.indexer }
 func (i *sharedIndexInformer) AddIndexers(indexers cache.Indexers) error {
 	i.lifecycle.Lock()
 	defer i.lifecycle.Unlock()
-	if i.lifecycle.stopped {
+	if i.lifecycle.stopped.Load() {
 		return fmt.Errorf("indexers were not added because %w", errStopped)
 	}
 	return i.indexer.AddIndexers(indexers)
@@ -177,11 +183,7 @@ func (i *sharedIndexInformer) LastSyncResourceVersion() string {
 }
 
 // IsStopped implements cache.SharedInformer.
-func (i *sharedIndexInformer) IsStopped() bool {
-	i.lifecycle.Lock()
-	defer i.lifecycle.Unlock()
-	return i.lifecycle.stopped
-}
+func (i *sharedIndexInformer) IsStopped() bool { return i.lifecycle.stopped.Load() }
 
 // HasStarted reports whether Run was called, as client-go's informer does.
 func (i *sharedIndexInformer) HasStarted() bool {

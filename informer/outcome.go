@@ -43,7 +43,7 @@ func (i *sharedIndexInformer) noteCold(reason string) {
 // concludeStart decides the outcome, before anybody sees HasSynced under the
 // Confirmed policy. It is called under the delivery lock.
 func (i *sharedIndexInformer) concludeStart() {
-	status := i.lifecycle.reflector.Status()
+	status := i.start.reflector.Status()
 	o := &startOutcome{outcome: OutcomeReconciled, reason: status.ListReason}
 	switch {
 	case i.delivery.cold != "":
@@ -55,7 +55,7 @@ func (i *sharedIndexInformer) concludeStart() {
 }
 
 func (i *sharedIndexInformer) resumedReason() string {
-	stored := i.lifecycle.storedRV
+	stored := i.start.storedRV
 	if rv := i.indexer.LastStoreSyncResourceVersion(); rv != stored {
 		return fmt.Sprintf("the watch went on from resourceVersion %s to %s", stored, rv)
 	}
@@ -69,5 +69,5 @@ func (i *sharedIndexInformer) logStart(ctx context.Context) {
 	_, persistent := i.durability()
 	klog.FromContext(ctx).Info("Informer started", "informer", i.name(), "outcome", o.outcome, "reason", o.reason,
 		"objects", i.indexer.Len(), "departed", i.delivery.departed.replayed,
-		"duration", i.clock.Since(i.lifecycle.startedAt).Round(time.Millisecond), "persistent", persistent)
+		"duration", i.clock.Since(i.start.at).Round(time.Millisecond), "persistent", persistent)
 }

@@ -34,7 +34,7 @@ func (i *sharedIndexInformer) load(ctx context.Context) bool {
 		i.noteCold("the stored objects cannot be read: " + err.Error())
 		i.lifecycle.queue.Fail(err)
 	}
-	if i.lifecycle.storedClean {
+	if i.start.storedClean {
 		// Load has taken the mark of the graceful stop back. That must be on
 		// disk before handlers are told anything that is not.
 		i.flush(ctx)
@@ -216,7 +216,7 @@ func (i *sharedIndexInformer) persistableRV(b fifo.Batch) string {
 
 // describe adds what the reflector knows about the server.
 func (i *sharedIndexInformer) describe(update *indexer.Update) {
-	status := i.lifecycle.reflector.Status()
+	status := i.start.reflector.Status()
 	update.Cluster, update.Schema = status.Cluster, status.Schema
 	if update.RV != "" || update.Complete {
 		update.Contact = i.clock.Now()

@@ -55,7 +55,7 @@ func (i *sharedIndexInformer) RunWithContext(ctx context.Context) {
 	defer feeders.Wait()
 	// The reflector's lines, and those of the watch error handler, say the type only.
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "informer", i.name())
-	feeders.StartWithContext(klog.NewContext(ctx, logger), i.lifecycle.reflector.Run)
+	feeders.StartWithContext(klog.NewContext(ctx, logger), i.start.reflector.Run)
 	feeders.StartWithContext(ctx, i.resync)
 	feeders.StartWithContext(ctx, i.expireDeparted)
 	feeders.StartWithContext(ctx, func(ctx context.Context) {
@@ -74,14 +74,17 @@ func (i *sharedIndexInformer) begin() bool {
 	if i.lifecycle.started {
 		return false
 	}
-	i.lifecycle.started, i.lifecycle.startedAt = true, i.clock.Now()
+	i.lifecycle.started = true
+	i.start.Lock()
+	defer i.start.Unlock()
+	i.start.at = i.clock.Now()
 	return true
 }
 
 func (i *sharedIndexInformer) markStopped() {
 	i.lifecycle.Lock()
 	defer i.lifecycle.Unlock()
-	i.lifecycle.stopped = true
+	i.lifecycle.stopped.Store(true)
 }
 
 // detach flushes and gives the identity back, after the last handler has
@@ -105,9 +108,9 @@ func (i *sharedIndexInformer) open(ctx context.Context) indexer.Origin {
 	case errors.Is(err, ErrMemoryOnly):
 		i.noteCold(err.Error())
 	case err != nil:
-		i.lifecycle.Lock()
-		i.lifecycle.persistenceErr = err
-		i.lifecycle.Unlock()
+		i.start.Lock()
+		i.start.persistenceErr = err
+		i.start.Unlock()
 		i.noteCold(err.Error())
 		if !errors.Is(err, ErrPlaintextSecrets) { // which is as it should be; the line of the start says so
 			klog.FromContext(ctx).Error(err, "Objects are not persisted; going on from memory", "informer", i.name())
@@ -139,9 +142,9 @@ func (i *sharedIndexInformer) attach(ctx context.Context) (indexer.Origin, error
 	}
 	i.delivery.departed.enabled = true
 	origin, err := i.indexer.Attach(collection, c, i.fingerprint(ctx, c.Fingerprint()))
-	i.lifecycle.Lock()
-	i.lifecycle.storedRV, i.lifecycle.storedContact, i.lifecycle.storedClean = origin.RV, origin.Contact, origin.Clean
-	i.lifecycle.Unlock()
+	i.start.Lock()
+	i.start.storedRV, i.start.storedContact, i.start.storedClean = origin.RV, origin.Contact, origin.Clean
+	i.start.Unlock()
 	if err != nil {
 		// The indexer has emptied the collection and goes on writing it.
 		klog.FromContext(ctx).Error(err, "Stored objects cannot be read; listing", "informer", i.name())
@@ -223,7 +226,9 @@ func (i *sharedIndexInformer) prepare(ctx context.Context, origin indexer.Origin
 		Known: i.indexer.Known(), Transform: i.lifecycle.transform,
 		Metrics: i.options.InformerMetricsProvider, Identifier: i.options.Identifier,
 	})
-	i.lifecycle.reflector = reflector.New(reflector.Options{
+	i.start.Lock()
+	defer i.start.Unlock()
+	i.start.reflector = reflector.New(reflector.Options{
 		ListerWatcher:   i.lw,
 		Queue:           queue{i.lifecycle.queue},
 		Expected:        i.example,

@@ -86,13 +86,13 @@ func (i *sharedIndexInformer) status() Status {
 	if o := i.outcome.Load(); o != nil {
 		s.Outcome, s.OutcomeReason = o.outcome, o.reason
 	}
-	i.lifecycle.Lock()
-	r, startedAt := i.lifecycle.reflector, i.lifecycle.startedAt
-	s.Contact = i.lifecycle.storedContact
+	i.start.Lock()
+	r, startedAt := i.start.reflector, i.start.at
+	s.Contact = i.start.storedContact
 	if s.Durability.Err == nil {
-		s.Durability.Err = i.lifecycle.persistenceErr
+		s.Durability.Err = i.start.persistenceErr
 	}
-	i.lifecycle.Unlock()
+	i.start.Unlock()
 	var rs reflector.Status
 	if r != nil {
 		rs = r.Status()
