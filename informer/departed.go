@@ -22,6 +22,8 @@ const (
 	// departedFlush bounds how long a delivery waits for its attempt to be
 	// noted on a slow disk.
 	departedFlush = 5 * time.Second
+	// slowFlush is for a disk that the last delivery has waited for in vain.
+	slowFlush = 20 * time.Millisecond
 	// departedCheck is how often the tracker looks whether handlers have
 	// returned. As long as an attempt has not ended on disk, a process that ends
 	// for any other reason counts against the record.
@@ -52,8 +54,7 @@ type departedTracker struct {
 	// registers before lateUntil gets them.
 	late      []indexer.Departed
 	lateUntil time.Time
-	// slowDisk is set once a flush has taken too long: no handler waits for
-	// another one.
+	// slowDisk is set while flushes take too long.
 	slowDisk atomic.Bool
 	// waiting says that no handler has been there to give departed objects to:
 	// they stay in the file, however long that takes.
@@ -335,16 +336,17 @@ func (i *sharedIndexInformer) sweepDeparted() (pause time.Duration, more, ended 
 }
 
 // flush makes what was applied durable now, or as soon as a failing disk lets it. It
-// waits for a disk that hangs once.
+// waits for a disk that hangs, but long only once.
 func (i *sharedIndexInformer) flush(ctx context.Context) {
-	slow := &i.delivery.departed.slowDisk
+	slow, patience := &i.delivery.departed.slowDisk, departedFlush
 	if slow.Load() {
-		return
+		patience = slowFlush
 	}
-	ctx, cancel := context.WithTimeout(ctx, departedFlush)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if err := i.indexer.Flush(ctx); err != nil {
-		slow.Store(errors.Is(err, context.DeadlineExceeded))
+	err := i.indexer.Flush(ctx)
+	slow.Store(errors.Is(err, context.DeadlineExceeded))
+	if err != nil {
 		klog.FromContext(ctx).V(2).Info("Changes are not on disk yet", "informer", i.name(), "err", err)
 	}
 }

@@ -2,6 +2,7 @@ package informer_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -143,6 +144,54 @@ func TestDeparted_StopBetweenAddAndDelete(t *testing.T) {
 		}
 		p := w.start().synced()
 		w.wantEvents(p.recorder, "initial a", "delete a", "initial kept")
+		p.stop()
+	})
+}
+
+// hangingStore is a store whose disk does not answer.
+type hangingStore struct{ store.Store }
+
+func (s hangingStore) Collection(id store.Identity, owner string) (store.Collection, error) {
+	c, err := s.Store.Collection(id, owner)
+	return hangingCollection{c}, err
+}
+
+type hangingCollection struct{ store.Collection }
+
+func (hangingCollection) Flush(ctx context.Context) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// TestDeparted_HangingDisk checks that handlers and statuses do not wait for each
+// record that was being delivered when a process ended.
+func TestDeparted_HangingDisk(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		names := make([]string, 100)
+		for n := range names {
+			names[n] = fmt.Sprintf("gone-%02d", n)
+		}
+		w.gone(names...)
+		p := w.start().synced() // finds and delivers them
+		p.kill()                // at once, so that the attempts are not over
+		p = w.prepare(func(o *informer.Options) { o.Store = hangingStore{o.Store} })
+		start := time.Now()
+		p.run()
+		<-p.informer.HasSyncedChecker().Done()
+		joined := make(chan struct{})
+		go func() {
+			defer close(joined)
+			p.recorder = p.handle()
+		}()
+		p.status()
+		if waited := time.Since(start); waited > 4*time.Second {
+			t.Errorf("a status took until %s after the start", waited)
+		}
+		<-joined
+		<-p.recorder.registration.HasSyncedChecker().Done()
+		if waited := time.Since(start); waited > 20*time.Second {
+			t.Errorf("the handler had synced %s after the start", waited)
+		}
 		p.stop()
 	})
 }
