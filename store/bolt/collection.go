@@ -292,7 +292,7 @@ func (c *collection) flush(ctx context.Context) error {
 		c.db.urge()
 		select {
 		case <-attempt.done:
-			if attempt.err != nil {
+			if attempt.err != nil && !attempt.stale {
 				return attempt.err
 			}
 		case <-c.db.stopped:

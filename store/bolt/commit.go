@@ -18,10 +18,13 @@ const (
 // backpressure is how many times MaxDirtyBytes may wait on a healthy disk.
 const backpressure = 4
 
-// attempt is one try to commit. err is set before done is closed.
+// attempt is one try to commit. err and stale are set before done is closed.
 type attempt struct {
 	done chan struct{}
 	err  error
+	// stale says that another generation has begun meanwhile: err says nothing
+	// about what waits now.
+	stale bool
 }
 
 func newAttempt() *attempt { return &attempt{done: make(chan struct{})} }
@@ -331,9 +334,8 @@ func call(hook func() error) error {
 }
 
 // finish records how an attempt that began at start ended and tells those who wait
-// for it. They wait
-// for an attempt and not for a batch, because a failed attempt ends their wait
-// too.
+// for it. They wait for an attempt and not for a batch, because a failed attempt ends
+// their wait too.
 func (db *DB) finish(g *generation, start time.Time, err error, wrote bool) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -361,7 +363,7 @@ func (db *DB) finish(g *generation, start time.Time, err error, wrote bool) {
 			db.mu.committed = now.Round(0).UTC()
 		}
 	}
-	db.mu.attempt.err = err
+	db.mu.attempt.err, db.mu.attempt.stale = err, g != db.mu.generation
 	close(db.mu.attempt.done)
 	db.mu.attempt = newAttempt()
 }
