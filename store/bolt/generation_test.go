@@ -157,7 +157,9 @@ func TestQuarantine_NoRoomForANewFile(t *testing.T) {
 	if err := os.Remove(dir); err != nil {
 		t.Fatal(err)
 	}
-	flush(t, c)
+	if c.Flush(t.Context()) != nil { // by an attempt that had begun before
+		flush(t, c)
+	}
 	if s := db.Status(); s.Err != nil || s.PendingBytes != 0 {
 		t.Errorf("status after it healed %+v", s)
 	}
