@@ -78,7 +78,6 @@ func (r *resources) Start(stopCh <-chan struct{}) {
 // are not running yet. They run until ctx ends. It does not block, and does
 // nothing after Shutdown was called.
 func (r *resources) StartWithContext(ctx context.Context) {
-	// The server may have been upgraded since an earlier start.
 	r.pool.start(ctx, r.server.forget)
 }
 

@@ -133,7 +133,9 @@ func (i *sharedIndexInformer) attach(ctx context.Context) (indexer.Origin, error
 		return indexer.Origin{}, err
 	}
 	if holdsSecrets(identity, i.example) && !i.options.PlaintextSecrets {
-		i.forget(ctx, identity)
+		if isOfSecrets(identity) { // else it is a mistake, and somebody else's data
+			i.forget(ctx, identity)
+		}
 		return indexer.Origin{}, ErrPlaintextSecrets
 	}
 	collection, err := i.collection(ctx, identity)

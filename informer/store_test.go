@@ -470,6 +470,9 @@ func TestInformer_SecretsAreRecognisedByTheirType(t *testing.T) {
 	unstructuredSecret.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
 	for _, example := range []runtime.Object{&corev1.Secret{}, unstructuredSecret} {
 		inWorld(t, func(t *testing.T, w *world) {
+			// What is stored under the identity belongs to another informer.
+			w.create("a")
+			w.start().synced().stop()
 			w.make = func(lw cache.ListerWatcher, o informer.Options) cache.SharedIndexInformer {
 				return must(informer.New(lw, example, o))
 			}
@@ -480,6 +483,9 @@ func TestInformer_SecretsAreRecognisedByTheirType(t *testing.T) {
 				t.Errorf("%T: persistent %v, %v", example, s.Persistent, s.Durability.Err)
 			}
 			p.stop()
+			if got := len(w.contents().Objects); got != 1 {
+				t.Errorf("%T: the other informer's collection has %d objects, want 1", example, got)
+			}
 		})
 	}
 }

@@ -89,8 +89,10 @@ func validateSelectors(id store.Identity) error {
 func holdsSecrets(id store.Identity, example runtime.Object) bool {
 	kind := example.GetObjectKind().GroupVersionKind().GroupKind()
 	_, typed := example.(*corev1.Secret)
-	return typed || kind == (schema.GroupKind{Kind: "Secret"}) || id.Group == "" && id.Resource == "secrets"
+	return typed || kind == (schema.GroupKind{Kind: "Secret"}) || isOfSecrets(id)
 }
+
+func isOfSecrets(id store.Identity) bool { return id.Group == "" && id.Resource == "secrets" }
 
 func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrInvalidOptions, fmt.Errorf(format, args...))
