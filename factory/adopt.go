@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/openapi"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/warmcache/warmcache/internal/isnil"
 	"github.com/warmcache/warmcache/store"
 )
 
@@ -57,7 +58,7 @@ type Generated[F any] interface {
 func Adopt[C any, F ~func(C, time.Duration) cache.SharedIndexInformer](
 	target Generated[F], db store.Store, objs []runtime.Object, opts ...Option,
 ) error {
-	if isNil(target) {
+	if isnil.Value(target) {
 		return invalid("the factory to adopt informers is nil")
 	}
 	a, err := newAdoption(target, reflect.TypeFor[C](), db, opts)
@@ -145,7 +146,7 @@ func (a *adoption) resolve(objs []runtime.Object) ([]apiResource, error) {
 }
 
 func (a *adoption) resourceOf(obj runtime.Object) (apiResource, error) {
-	if isNil(obj) {
+	if isnil.Value(obj) {
 		return apiResource{}, invalid("an object is nil")
 	}
 	if _, _, err := a.typer.ObjectKinds(obj); err != nil {
@@ -202,7 +203,7 @@ func discoveryOf(client any) discovery.DiscoveryInterface {
 // discovery client. What has none, such as a fake, is like a server that does not
 // tell.
 func namespaceOf(ctx context.Context, d discovery.DiscoveryInterface, name string) (metav1.Object, error) {
-	if isNil(d) || isNil(d.RESTClient()) {
+	if isnil.Value(d) || isnil.Value(d.RESTClient()) {
 		return nil, apierrors.NewNotFound(namespaces.GroupResource(), name)
 	}
 	body, err := d.RESTClient().Get().AbsPath("/api/v1/namespaces", name).

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/dynamic/dynamiclister"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/warmcache/warmcache/internal/isnil"
 	"github.com/warmcache/warmcache/store"
 )
 
@@ -33,7 +34,7 @@ var _ dynamicinformer.DynamicSharedInformerFactory = (*DynamicFactory)(nil)
 // With a nil db everything is kept in memory, as in client-go. The factory uses
 // db but does not own it: close it after Shutdown. NewDynamic makes no request.
 func NewDynamic(client dynamic.Interface, db store.Store, opts ...Option) (*DynamicFactory, error) {
-	if isNil(client) {
+	if isnil.Value(client) {
 		return nil, invalid("the dynamic client is nil")
 	}
 	namespace := func(ctx context.Context, name string, o metav1.GetOptions) (metav1.Object, error) {

@@ -3,7 +3,6 @@ package factory
 import (
 	"errors"
 	"fmt"
-	"reflect"
 )
 
 var (
@@ -31,11 +30,4 @@ var (
 
 func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrInvalidOptions, fmt.Errorf(format, args...))
-}
-
-// isNil also finds a nil pointer in an interface, which is what a variable of a
-// pointer type that was never set becomes.
-func isNil(x any) bool {
-	v := reflect.ValueOf(x)
-	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/warmcache/warmcache/internal/isnil"
 	"github.com/warmcache/warmcache/store"
 )
 
@@ -36,7 +37,7 @@ var (
 // nothing; what is wrong with an informer shows in its watch error handler, its
 // status and the log.
 func New(client kubernetes.Interface, db store.Store, opts ...Option) (*Factory, error) {
-	if isNil(client) {
+	if isnil.Value(client) {
 		return nil, invalid("the clientset is nil")
 	}
 	b, err := newBuilder(db, serverOf(client), opts)

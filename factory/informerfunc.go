@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/warmcache/warmcache/informer"
+	"github.com/warmcache/warmcache/internal/isnil"
 	"github.com/warmcache/warmcache/store"
 )
 
@@ -129,7 +130,7 @@ func (f informerFunc) make(lw cache.ListerWatcher, example runtime.Object, resyn
 
 // kindOf returns the kind that an example of several possible ones has.
 func kindOf(example runtime.Object) string {
-	if isNil(example) || example.GetObjectKind().GroupVersionKind().Empty() {
+	if isnil.Value(example) || example.GetObjectKind().GroupVersionKind().Empty() {
 		return ""
 	}
 	return example.GetObjectKind().GroupVersionKind().String()

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/metadata/metadatalister"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/warmcache/warmcache/internal/isnil"
 	"github.com/warmcache/warmcache/store"
 )
 
@@ -27,7 +28,7 @@ var _ metadatainformer.SharedInformerFactory = (*MetadataFactory)(nil)
 // Metadata of Secrets is not persisted without WithPlaintextSecrets: kubectl apply
 // writes all of a Secret into an annotation. In all else it works as NewDynamic does.
 func NewMetadata(client metadata.Interface, db store.Store, opts ...Option) (*MetadataFactory, error) {
-	if isNil(client) {
+	if isnil.Value(client) {
 		return nil, invalid("the metadata client is nil")
 	}
 	namespace := func(ctx context.Context, name string, o metav1.GetOptions) (metav1.Object, error) {

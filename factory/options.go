@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/warmcache/warmcache/informer"
+	"github.com/warmcache/warmcache/internal/isnil"
 	"github.com/warmcache/warmcache/store"
 )
 
@@ -111,7 +112,7 @@ func (c *config) inMemory(t target) bool {
 // ErrInvalidOptions.
 func (c *config) validate(db store.Store) error {
 	switch problems := validation.IsDNS1123Label(c.namespace); {
-	case db != nil && isNil(db):
+	case db != nil && isnil.Value(db):
 		return invalid("the store is a nil %T; give nil itself to work in memory", db)
 	case c.namespace != "" && len(problems) > 0:
 		return invalid("WithNamespace: %q: %s", c.namespace, problems[0])
@@ -129,13 +130,13 @@ func (c *config) validate(db store.Store) error {
 		return invalid("WithTransformVersion: WithTransform has a version of its own")
 	case c.has("WithTransform") && c.transform == nil && c.transformVersion != "":
 		return invalid("WithTransform: version %q without a transform", c.transformVersion)
-	case slices.ContainsFunc(c.observers, func(o Observer) bool { return isNil(o) }):
+	case slices.ContainsFunc(c.observers, func(o Observer) bool { return isnil.Value(o) }):
 		return invalid("WithObserver: the observer is nil")
-	case c.has("WithDiscovery") && isNil(c.discovery):
+	case c.has("WithDiscovery") && isnil.Value(c.discovery):
 		return invalid("WithDiscovery: the client is nil")
-	case c.has("WithScheme") && isNil(c.scheme):
+	case c.has("WithScheme") && isnil.Value(c.scheme):
 		return invalid("WithScheme: the scheme is nil")
-	case c.clock != nil && isNil(c.clock):
+	case c.clock != nil && isnil.Value(c.clock):
 		return invalid("WithClock: the clock is a nil %T", c.clock)
 	case c.memoryOnly[nil]:
 		return invalid("WithoutPersistence: an object is nil")

@@ -2,11 +2,12 @@ package fifo
 
 import (
 	"fmt"
-	"reflect"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/warmcache/warmcache/internal/isnil"
 )
 
 // maxBatch is how many deltas go into one batch, as in client-go
@@ -203,7 +204,7 @@ func (q *Queue) newDelta(t cache.DeltaType, obj any) (Delta, error) {
 	if obj, err = q.transform(obj); err != nil {
 		return Delta{}, fmt.Errorf("transform of %s: %w", key, err)
 	}
-	if v := reflect.ValueOf(obj); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+	if isnil.Value(obj) {
 		return Delta{}, fmt.Errorf("%w: the transform of %s returned nil", ErrInvalidObject, key)
 	}
 	if key, err = keyOf(obj); err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/warmcache/warmcache/internal/isnil"
 	"github.com/warmcache/warmcache/reflector"
 	"github.com/warmcache/warmcache/store"
 )
@@ -121,7 +122,7 @@ func (i *sharedIndexInformer) typeName() string {
 	if i.options.ObjectDescription != "" {
 		return i.options.ObjectDescription
 	}
-	if !isNil(i.example) && formOf(i.example) != store.FormTyped {
+	if !isnil.Value(i.example) && formOf(i.example) != store.FormTyped {
 		if gvk := i.example.GetObjectKind().GroupVersionKind(); !gvk.Empty() {
 			return gvk.GroupVersion().String() + " " + gvk.Kind
 		}

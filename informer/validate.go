@@ -2,7 +2,6 @@ package informer
 
 import (
 	"fmt"
-	"reflect"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/warmcache/warmcache/internal/isnil"
 	"github.com/warmcache/warmcache/store"
 )
 
@@ -20,7 +20,7 @@ import (
 // ErrInvalidOptions and names it.
 func validate(lw cache.ListerWatcher, example runtime.Object, o Options) error {
 	switch {
-	case isNil(lw):
+	case isnil.Value(lw):
 		return invalid("the ListerWatcher is nil")
 	case o.ResyncPeriod < 0:
 		return invalid("ResyncPeriod %s is negative", o.ResyncPeriod)
@@ -46,9 +46,9 @@ func validate(lw cache.ListerWatcher, example runtime.Object, o Options) error {
 
 func validatePersistence(example runtime.Object, o Options) error {
 	switch {
-	case isNil(o.Store):
+	case isnil.Value(o.Store):
 		return invalid("Store is a nil %T; leave it out to work in memory", o.Store)
-	case isNil(example):
+	case isnil.Value(example):
 		return invalid("Store needs an example object, which says what it is to hold")
 	case o.Identify != nil && o.Identity != (store.Identity{}):
 		return invalid("Identity and Identify are both set")
@@ -96,13 +96,6 @@ func isOfSecrets(id store.Identity) bool { return id.Group == "" && id.Resource 
 
 func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrInvalidOptions, fmt.Errorf(format, args...))
-}
-
-// isNil also finds a nil pointer in an interface, which is what a variable of a
-// pointer type that was never set becomes.
-func isNil(x any) bool {
-	v := reflect.ValueOf(x)
-	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
 // identityOf completes an identity.

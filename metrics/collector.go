@@ -3,7 +3,6 @@ package metrics
 import (
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"sync"
 	"unicode/utf8"
@@ -12,6 +11,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/warmcache/warmcache/informer"
+	"github.com/warmcache/warmcache/internal/isnil"
 	"github.com/warmcache/warmcache/store"
 )
 
@@ -42,7 +42,7 @@ var _ prometheus.Collector = (*Collector)(nil)
 // NewCollector returns a collector that reports db, and the informers that Add and
 // Observe give it. With a nil db it reports informers only.
 func NewCollector(db Store) *Collector {
-	if v := reflect.ValueOf(db); v.Kind() == reflect.Pointer && v.IsNil() {
+	if isnil.Value(db) {
 		db = nil // a *bolt.DB that was never opened
 	}
 	c := &Collector{store: db}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"reflect"
 	"sync"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/warmcache/warmcache/internal/isnil"
 	"github.com/warmcache/warmcache/store"
 )
 
@@ -75,10 +75,10 @@ func Provider(db store.Store) func(*rest.Config, *http.Client) (meta.RESTMapper,
 // New returns a mapper that asks with server and remembers in db, if that is not
 // nil. It makes no request. The error says which of them is a nil pointer.
 func New(server discovery.DiscoveryInterface, db store.Store) (*Mapper, error) {
-	if v := reflect.ValueOf(server); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+	if isnil.Value(server) {
 		return nil, errors.New("the discovery client is nil")
 	}
-	if v := reflect.ValueOf(db); v.Kind() == reflect.Pointer && v.IsNil() {
+	if db != nil && isnil.Value(db) {
 		return nil, fmt.Errorf("the store is a nil %T; give nil itself to remember nothing", db)
 	}
 	return &Mapper{
