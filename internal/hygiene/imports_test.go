@@ -40,7 +40,7 @@ var layers = []layer{
 	{"internal/hygiene", nil, "it reads sources, it does not link them"},
 	{"internal/apitest/...", []string{"internal/apitest/..."}, "a double that shares code with the library would share its mistakes"},
 	{"internal/...", nil, "shared helpers are leaves, so that every package may use them"},
-	{"examples/...", []string{".", "store/...", "codec", "informer", "factory", "metrics", "internal/apitest/...", "examples/internal/..."}, "examples join an engine to informers, as users do"},
+	{"examples/...", []string{".", "store/...", "codec", "informer", "factory", "metrics", "internal/apitest/..."}, "examples join an engine to informers, as users do"},
 }
 
 // library are the packages that users link into their programs.
