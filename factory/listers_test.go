@@ -235,8 +235,11 @@ func TestParity_Reads(t *testing.T) {
 			t.Run(storage+form, func(t *testing.T) {
 				inBubble(t, func(t *testing.T, server *apitest.Server) {
 					all, s := contestants(t, server), settings{db: newStore()}
-					compareReads(t, server, func() lists { return all["client-go "+form](s).(lists) },
-						func() lists { return all[storage+form](s).(lists) })
+					compareReads(t, server, func() lists { return all["client-go "+form](s).(lists) }, func() lists {
+						f := all[storage+form](s).(lists)
+						t.Cleanup(func() { wantResidency(t, f, storage == "disk ") })
+						return f
+					})
 				})
 			})
 		}
