@@ -115,6 +115,9 @@ func newAdoption(target any, clientset reflect.Type, db store.Store, opts []Opti
 		a.typer = b.config.scheme
 	}
 	a.table = newResourceTable(clientset, a.typer)
+	if err := a.config.validateTypes(a.table); err != nil {
+		return nil, err
+	}
 	return a, nil
 }
 

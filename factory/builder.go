@@ -96,6 +96,7 @@ func (b *builder) build(t target, lw cache.ListerWatcher) cache.SharedIndexInfor
 		o.ObjectDescription = t.gvr.String() // The type says nothing.
 	}
 	b.persist(t, &o)
+	b.config.reside(t, &o)
 	inf, err := b.newInformer(lw, t.example, o)
 	if err != nil {
 		return b.failing(t.example, err)

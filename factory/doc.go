@@ -37,6 +37,8 @@
 //     user says so with WithPlaintextSecrets. Why something runs in memory only
 //     although a store was given, and nobody asked for that, is logged once, and is
 //     in informer.Status (Durability.Err).
+//   - Where the objects are: decoded in memory, as in client-go, or in the store, with
+//     a cache of bounded size in front (WithResidency).
 //   - What all its informers want to know of the API server: which cluster it
 //     is, and the schema of each group-version. It is asked once, not once per
 //     informer.

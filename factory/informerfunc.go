@@ -42,8 +42,8 @@ import (
 // is an error, as is anything else that cannot be meant: it wraps
 // ErrInvalidOptions and names the option.
 //
-// WithoutPersistence goes by the Go type that an informer holds, so that all
-// unstructured objects are one type, WithoutPersistenceOf by the resource.
+// WithoutPersistence and WithResidencyFor go by the Go type that an informer holds,
+// so that all unstructured objects are one type, WithoutPersistenceOf by the resource.
 //
 // The function is safe for concurrent use. With a nil db it makes informers that
 // work in memory. db is not closed: close it when all informers have stopped, which
@@ -77,6 +77,8 @@ var informerFuncRefuses = map[string]string{
 	"WithTransform":          "who calls the function sets it; use WithTransformVersion",
 	"WithDiscovery":          "Identify leads to the schemas",
 	"WithScheme":             "who calls the function knows the types",
+
+	"WithResidencyForResource": "the resource is not known when an informer is made; use WithResidencyFor",
 
 	"WithInformerName":            "it goes with a resource, which is not known when an informer is made",
 	"WithInformerMetricsProvider": "it takes names, which go with a resource that is not known when an informer is made",
@@ -120,6 +122,7 @@ func (f informerFunc) make(lw cache.ListerWatcher, example runtime.Object, resyn
 		o.Store, o.PlaintextSecrets = f.db, f.config.plaintextSecrets
 		o.Identify, o.Cluster, o.Schema = d.identify, d.cluster, d.schema
 	}
+	f.config.reside(target{example: example}, &o)
 	inf, err := f.newInformer(lw, example, o)
 	if err != nil {
 		return f.failing(example, err)

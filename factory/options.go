@@ -1,6 +1,7 @@
 package factory
 
 import (
+	"errors"
 	"maps"
 	"reflect"
 	"slices"
@@ -57,12 +58,16 @@ type config struct {
 	memoryOnly          map[reflect.Type]bool
 	memoryOnlyResources map[schema.GroupVersionResource]bool
 	plaintextSecrets    bool
-	metricsProvider     cache.InformerMetricsProvider
-	observers           []Observer
-	discovery           discovery.OpenAPIV3SchemaInterface
-	scheme              runtime.ObjectTyper
-	clock               clock.WithTicker
-	logger              *klog.Logger
+	// residency is that of all types for which residencyRules has none; of these
+	// the last counts.
+	residency       residency
+	residencyRules  []residencyRule
+	metricsProvider cache.InformerMetricsProvider
+	observers       []Observer
+	discovery       discovery.OpenAPIV3SchemaInterface
+	scheme          runtime.ObjectTyper
+	clock           clock.WithTicker
+	logger          *klog.Logger
 }
 
 func newConfig(opts []Option) config {
@@ -146,7 +151,7 @@ func (c *config) validate(db store.Store) error {
 			return invalid("WithCustomResyncConfig: type %v, period %s", t, period)
 		}
 	}
-	return nil
+	return c.validateResidency(db)
 }
 
 // metricsNeedName reports metrics that nobody would see.
@@ -157,20 +162,24 @@ func (c *config) metricsNeedName() error {
 	return nil
 }
 
-// validateTypes reports types that were named for persistence and that nothing in
-// the table lists.
+// validateTypes reports types that options name and that nothing in the table
+// lists.
 func (c *config) validateTypes(table resourceTable) error {
+	var missing []error
 	for t := range c.memoryOnly {
-		if _, err := table.resourceFor(t); err != nil {
-			return invalid("WithoutPersistence: %w", err)
-		}
+		missing = append(missing, table.requireType("WithoutPersistence", t))
 	}
 	for gvr := range c.memoryOnlyResources {
-		if _, ok := table.byGVR[gvr]; !ok {
-			return invalid("WithoutPersistenceOf: the clientset has no resource %v", gvr)
+		missing = append(missing, table.requireResource("WithoutPersistenceOf", gvr))
+	}
+	for _, rule := range c.residencyRules {
+		if rule.object != nil {
+			missing = append(missing, table.requireType(rule.option, rule.object))
+		} else {
+			missing = append(missing, table.requireResource(rule.option, rule.resource))
 		}
 	}
-	return nil
+	return errors.Join(missing...)
 }
 
 func (c *config) hasEmptyIndexName() bool {

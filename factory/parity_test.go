@@ -20,6 +20,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/warmcache/warmcache/informer"
 	"github.com/warmcache/warmcache/internal/apitest"
 	"github.com/warmcache/warmcache/store"
 )
@@ -71,6 +72,15 @@ func (f untypedFactory) wait(stop <-chan struct{}) map[string]bool {
 type settings struct {
 	namespace string
 	tweak     func(*metav1.ListOptions)
+	// db is used by factories that have a store; nil is a new one.
+	db store.Store
+}
+
+func (s settings) store() store.Store {
+	if s.db != nil {
+		return s.db
+	}
+	return newStore()
 }
 
 // contestants make factories of every kind. Those of client-go say what is right.
@@ -102,12 +112,29 @@ func contestants(t *testing.T, server *apitest.Server) map[string]func(settings)
 			return untypedFactory{metadatainformer.NewFilteredSharedInformerFactory(meta, 0, s.namespace, s.tweak)}
 		},
 	}
-	for name, db := range map[string]func() store.Store{"": func() store.Store { return nil }, "persistent ": newStore} {
-		all[name+"typed"] = func(s settings) anyFactory { return typedFactory{must(New(typed, db(), options(s)...))} }
-		all[name+"dynamic"] = func(s settings) anyFactory { return untypedFactory{must(NewDynamic(dyn, db(), options(s)...))} }
-		all[name+"metadata"] = func(s settings) anyFactory { return untypedFactory{must(NewMetadata(meta, db(), options(s)...))} }
+	for name, storage := range storages {
+		all[name+"typed"] = func(s settings) anyFactory {
+			db, residency := storage(s)
+			return typedFactory{must(New(typed, db, append(options(s), residency)...))}
+		}
+		all[name+"dynamic"] = func(s settings) anyFactory {
+			db, residency := storage(s)
+			return untypedFactory{must(NewDynamic(dyn, db, append(options(s), residency)...))}
+		}
+		all[name+"metadata"] = func(s settings) anyFactory {
+			db, residency := storage(s)
+			return untypedFactory{must(NewMetadata(meta, db, append(options(s), residency)...))}
+		}
 	}
 	return all
+}
+
+// storages are the ways in which a factory keeps its objects, by the first word of
+// the names of contestants.
+var storages = map[string]func(settings) (store.Store, Option){
+	"":            func(settings) (store.Store, Option) { return nil, nil },
+	"persistent ": func(s settings) (store.Store, Option) { return s.store(), nil },
+	"disk ":       func(s settings) (store.Store, Option) { return s.store(), WithResidency(informer.Disk, 1<<20) },
 }
 
 // asClientGo runs a test against factories of every kind.
@@ -116,6 +143,7 @@ func asClientGo(t *testing.T, test func(t *testing.T, server *apitest.Server, ne
 	for _, name := range []string{
 		"client-go typed", "client-go dynamic", "client-go metadata",
 		"typed", "dynamic", "metadata", "persistent typed", "persistent dynamic", "persistent metadata",
+		"disk typed", "disk dynamic", "disk metadata",
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, server *apitest.Server) {
@@ -349,6 +377,9 @@ func TestParity_Fakes(t *testing.T) {
 		},
 		"memory":     func(c kubernetes.Interface) informers.SharedInformerFactory { return must(New(c, nil)) },
 		"persistent": func(c kubernetes.Interface) informers.SharedInformerFactory { return must(New(c, newStore())) },
+		"disk": func(c kubernetes.Interface) informers.SharedInformerFactory {
+			return must(New(c, newStore(), WithResidency(informer.Disk, 0)))
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -171,3 +171,19 @@ func (t resourceTable) resourceFor(object reflect.Type) (apiResource, error) {
 		return apiResource{}, fmt.Errorf("%w for %v: %v all do", ErrUnknownResource, object, found)
 	}
 }
+
+// requireType reports a type that an option names and that nothing lists.
+func (t resourceTable) requireType(option string, object reflect.Type) error {
+	if _, err := t.resourceFor(object); err != nil {
+		return invalid("%s: %w", option, err)
+	}
+	return nil
+}
+
+// requireResource reports a resource that an option names and that nothing lists.
+func (t resourceTable) requireResource(option string, gvr schema.GroupVersionResource) error {
+	if _, ok := t.byGVR[gvr]; !ok {
+		return invalid("%s: the clientset has no resource %v", option, gvr)
+	}
+	return nil
+}

@@ -49,6 +49,7 @@ func newResourceBuilder(constructor string, db store.Store, s *server, opts []Op
 		"WithScheme":             "its objects have no types of their own",
 		"WithCustomResyncConfig": "its informers have one Go type; use AddEventHandlerWithResyncPeriod",
 		"WithoutPersistence":     "its informers have one Go type; use WithoutPersistenceOf",
+		"WithResidencyFor":       "its informers have one Go type; use WithResidencyForResource",
 	}))
 }
 

@@ -43,7 +43,9 @@ type Update struct {
 // Apply makes u visible to readers, at once and as a whole, and hands it to the
 // collection. It returns the previous state of each changed object, nil where
 // there was none. The error is ErrNotLoaded, if it comes before Load; a
-// collection that cannot take u is no error, see the package documentation.
+// collection that cannot take u is no error, see the package documentation. In
+// disk residency it is, and so is an object that cannot be encoded: then nothing has
+// changed.
 func (x *Indexer) Apply(u Update) ([]any, error) {
 	x.write.Lock()
 	defer x.write.Unlock()
@@ -56,6 +58,13 @@ func (x *Indexer) Apply(u Update) ([]any, error) {
 func (x *Indexer) updateLocked(u Update) ([]any, error) {
 	if x.write.collection != nil && !x.write.loaded {
 		return nil, ErrNotLoaded
+	}
+	if d := x.disk.Load(); d != nil {
+		olds, err := x.updateDiskLocked(d, u)
+		if err == nil && (u.RV != "" || u.Complete) {
+			x.setVersion(u.RV)
+		}
+		return olds, err
 	}
 	olds := x.previousLocked(u.Changes)
 	var batch store.Batch
@@ -102,18 +111,25 @@ func (x *Indexer) installLocked(changes []Change, olds []any) {
 		if c.Object == nil {
 			t = cache.TransactionTypeDelete
 		}
+		x.write.foreign.replace(c.Key, 0)
+		transactions[i] = cache.ThreadSafeStoreTransaction{
+			Transaction: cache.Transaction{Type: t, Object: c.Object}, Key: c.Key,
+		}
+	}
+	x.objects.Transaction(append(transactions, noVersion)...)
+	x.countLocked(changes, olds)
+}
+
+// countLocked keeps the number of objects.
+func (x *Indexer) countLocked(changes []Change, olds []any) {
+	for i, c := range changes {
 		switch {
 		case olds[i] == nil && c.Object != nil:
 			x.count.Add(1)
 		case olds[i] != nil && c.Object == nil:
 			x.count.Add(-1)
 		}
-		delete(x.write.unread, c.Key)
-		transactions[i] = cache.ThreadSafeStoreTransaction{
-			Transaction: cache.Transaction{Type: t, Object: c.Object}, Key: c.Key,
-		}
 	}
-	x.objects.Transaction(append(transactions, noVersion)...)
 }
 
 // noVersion ends a transaction. It deletes nothing, because no object has its key, and
@@ -207,8 +223,8 @@ func (x *Indexer) departsLocked(c Change, old any) string {
 	var uid string
 	if old != nil {
 		uid = DepartedUID(old)
-	} else if record, ok := x.write.unread[c.Key]; ok {
-		uid = record.uid
+	} else {
+		uid, _ = x.write.foreign.uid(c.Key)
 	}
 	if c.Object != nil && uid == DepartedUID(c.Object) {
 		return "" // the same object lives on

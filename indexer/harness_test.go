@@ -82,6 +82,8 @@ type startOptions struct {
 	versions    map[string]string
 	fingerprint string
 	codec       Codec
+	residency   Residency
+	budget      int64
 	// wrap puts something between the indexer and its collection.
 	wrap func(store.Collection) store.Collection
 }
@@ -111,7 +113,7 @@ func attach(t testing.TB, file *storetest.Memory, o startOptions) *process {
 	}
 	p := &process{
 		TB: t, codec: o.codec, collection: collection,
-		Indexer: New(Options{Indexers: o.indexers, IndexVersions: o.versions, Logger: quiet()}),
+		Indexer: New(Options{Indexers: o.indexers, IndexVersions: o.versions, Residency: o.residency, MemoryBudget: o.budget, Logger: quiet()}),
 	}
 	attached := collection
 	if o.wrap != nil {
@@ -188,7 +190,7 @@ func (p *process) verify() {
 		}
 		want.Objects = append(want.Objects, storetest.Entry{Key: key, Value: string(record)})
 		want.Scanned.Add(key, record)
-		for name, fn := range p.GetIndexers() {
+		for name, fn := range p.storedIndexers() {
 			values, _ := fn(obj)
 			for _, value := range slices.Compact(slices.Sorted(slices.Values(values))) {
 				if entries[name] == nil {
@@ -211,7 +213,7 @@ func (p *process) verify() {
 	}
 	if got.Header != nil {
 		indexed := slices.Sorted(maps.Keys(got.Header.Indices))
-		if want := slices.Sorted(maps.Keys(p.GetIndexers())); !slices.Equal(indexed, want) {
+		if want := slices.Sorted(maps.Keys(p.storedIndexers())); !slices.Equal(indexed, want) {
 			p.Fatalf("the header vouches for the indices %v, want %v", indexed, want)
 		}
 	}
@@ -219,6 +221,13 @@ func (p *process) verify() {
 		p.Fatalf("Len is %d, want %d", p.Len(), len(want.Objects))
 	}
 	p.verifyTotals(want.Scanned)
+}
+
+// storedIndexers are those that have entries in the file.
+func (p *process) storedIndexers() cache.Indexers {
+	indexers := p.GetIndexers()
+	maps.DeleteFunc(indexers, func(_ string, fn cache.IndexFunc) bool { return isNamespaceIndex(fn) })
+	return indexers
 }
 
 func (p *process) verifyTotals(want store.Totals) {

@@ -1,9 +1,12 @@
 package indexer
 
 import (
+	"context"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
+	"sync/atomic"
 
 	"k8s.io/client-go/tools/cache"
 
@@ -18,6 +21,18 @@ type index struct {
 	fn cache.IndexFunc
 	// fingerprint identifies the function across restarts.
 	fingerprint string
+	// stored is false for the index of namespaces, which the order of the keys makes
+	// needless.
+	stored bool
+	// ready is false, in disk residency, while the index is being written. It changes
+	// under Indexer.write.
+	ready atomic.Bool
+}
+
+// isNamespaceIndex says whether fn is the function that client-go's generated code
+// indexes every type by.
+func isNamespaceIndex(fn cache.IndexFunc) bool {
+	return reflect.ValueOf(fn).Pointer() == reflect.ValueOf(cache.MetaNamespaceIndexFunc).Pointer()
 }
 
 // lookup wraps an object that indexed objects are compared with, so that the
@@ -66,7 +81,8 @@ func (x *Indexer) registerLocked(indexers cache.Indexers) cache.Indexers {
 		if x.write.versions[name] == "" {
 			fingerprint, _ = funcid.Of(fn)
 		}
-		index := &index{name: name, fn: fn, fingerprint: fingerprint}
+		index := &index{name: name, fn: fn, fingerprint: fingerprint, stored: !isNamespaceIndex(fn)}
+		index.ready.Store(true)
 		x.write.indices[name] = index
 		guarded[name] = func(obj any) ([]string, error) {
 			if l, ok := obj.(lookup); ok {
@@ -78,28 +94,73 @@ func (x *Indexer) registerLocked(indexers cache.Indexers) cache.Indexers {
 	return guarded
 }
 
-// showIndexersLocked is to be called once the indices can be asked.
-func (x *Indexer) showIndexersLocked() {
-	indexers := make(cache.Indexers, len(x.write.indices))
-	for name, index := range x.write.indices {
-		indexers[name] = index.fn
-	}
-	x.indexers.Store(&indexers)
+// showIndicesLocked is to be called once the indices can be asked.
+func (x *Indexer) showIndicesLocked() {
+	indices := maps.Clone(x.write.indices)
+	x.indices.Store(&indices)
 }
+
+// indexNamed returns an index that can be asked, or nil.
+func (x *Indexer) indexNamed(name string) *index { return (*x.indices.Load())[name] }
 
 // GetIndexers implements cache.Indexer. The functions are those that were added;
 // the map is the caller's. Like every read it waits for no disk.
 func (x *Indexer) GetIndexers() cache.Indexers {
-	return maps.Clone(*x.indexers.Load())
+	indices := *x.indices.Load()
+	indexers := make(cache.Indexers, len(indices))
+	for name, index := range indices {
+		indexers[name] = index.fn
+	}
+	return indexers
 }
 
 // AddIndexers implements cache.Indexer. Objects already present are indexed, in
 // memory and in the file. It fails, changing nothing, if a name is taken or has no
 // function. It may be called while Load is running, which then indexes what it
 // loads.
+//
+// In disk residency it returns once the index is written: it reads all objects, in
+// parts, while other calls and changes go on. The error wraps store.ErrClosed if that
+// is not possible any more.
 func (x *Indexer) AddIndexers(newIndexers cache.Indexers) error {
+	d, outdated, err := x.addIndexers(newIndexers)
+	if err != nil || len(outdated) == 0 {
+		return err
+	}
+	return x.build(context.Background(), d, outdated)
+}
+
+// addIndexers returns the indices that have to be written in disk residency.
+func (x *Indexer) addIndexers(newIndexers cache.Indexers) (*disk, []string, error) {
 	x.write.Lock()
 	defer x.write.Unlock()
+	if err := x.checkIndexersLocked(newIndexers); err != nil {
+		return nil, nil, err
+	}
+	if err := x.objects.AddIndexers(x.registerLocked(newIndexers)); err != nil {
+		return nil, nil, err
+	}
+	d := x.disk.Load()
+	var outdated []string
+	for name := range newIndexers {
+		if index := x.write.indices[name]; d != nil && index.stored {
+			index.ready.Store(false)
+			outdated = append(outdated, name)
+		}
+	}
+	x.showIndicesLocked()
+	switch {
+	case !x.write.loaded || len(newIndexers) == 0:
+		return d, nil, nil // Load writes them
+	case d == nil:
+		x.rebuildLocked(slices.Sorted(maps.Keys(newIndexers)))
+	case x.write.collection == nil:
+		return nil, nil, store.ErrClosed
+	}
+	return d, outdated, nil
+}
+
+func (x *Indexer) checkIndexersLocked(newIndexers cache.Indexers) error {
 	for name, fn := range newIndexers {
 		switch {
 		case x.write.indices[name] != nil:
@@ -110,13 +171,6 @@ func (x *Indexer) AddIndexers(newIndexers cache.Indexers) error {
 			return fmt.Errorf("the name of an index has %d bytes, it must have 1 to %d", len(name), store.MaxKeyLength)
 		}
 	}
-	if err := x.objects.AddIndexers(x.registerLocked(newIndexers)); err != nil {
-		return err
-	}
-	x.showIndexersLocked()
-	if x.write.loaded && len(newIndexers) > 0 {
-		x.rebuildLocked(slices.Sorted(maps.Keys(newIndexers)))
-	}
 	return nil
 }
 
@@ -125,6 +179,9 @@ func (x *Indexer) AddIndexers(newIndexers cache.Indexers) error {
 func (x *Indexer) changesLocked(old, obj any) []store.IndexChange {
 	var changes []store.IndexChange
 	for name, index := range x.write.indices {
+		if !index.stored {
+			continue
+		}
 		var before, after []string
 		if old != nil {
 			before = x.valuesOf(index, old)
@@ -156,25 +213,51 @@ func without(a, b []string) []string {
 // today. In memory they are computed anyway; in the file, those whose function
 // changed are written anew and those that nobody maintains any more are dropped.
 func (x *Indexer) reindexLocked() {
-	current := x.fingerprintsLocked()
+	if outdated := x.outdatedLocked(); len(outdated) > 0 {
+		x.rebuildLocked(outdated)
+	}
+}
+
+// outdatedLocked returns the names of the indices that are stored and should not be,
+// or the other way round, or whose function has changed.
+func (x *Indexer) outdatedLocked() []string {
 	// No entry of a foreign record can be removed with its object, which cannot
 	// be read.
 	foreign := x.write.foreignLocked()
-	var changed []string
-	for name, fingerprint := range current {
-		if foreign || x.write.header.Indices[name] != fingerprint {
-			changed = append(changed, name)
+	outdated := map[string]bool{}
+	for name, index := range x.write.indices {
+		if index.stored && (foreign || x.write.header.Indices[name] != index.fingerprint) {
+			outdated[name] = true
 		}
 	}
 	for name := range x.write.header.Indices {
-		if _, ok := current[name]; !ok {
-			changed = append(changed, name)
+		if index := x.write.indices[name]; index == nil || !index.stored {
+			outdated[name] = true
 		}
 	}
-	if len(changed) > 0 {
-		slices.Sort(changed)
-		x.rebuildLocked(changed)
+	return slices.Sorted(maps.Keys(outdated))
+}
+
+// builtLocked notes that these indices are written.
+func (x *Indexer) builtLocked(names []string) {
+	for _, name := range names {
+		if index := x.write.indices[name]; index != nil {
+			index.ready.Store(true)
+		}
 	}
+}
+
+// entriesLocked returns the entries of one object in the named indices.
+func (x *Indexer) entriesLocked(names []string, obj any) []store.IndexChange {
+	var changes []store.IndexChange
+	for _, name := range names {
+		if index := x.write.indices[name]; index != nil && index.stored {
+			if values := x.valuesOf(index, obj); len(values) > 0 {
+				changes = append(changes, store.IndexChange{Name: name, Add: values})
+			}
+		}
+	}
+	return changes
 }
 
 // rebuildLocked writes the named indices anew from the objects in memory, with
@@ -193,31 +276,33 @@ func (x *Indexer) rebuildLocked(names []string) {
 	batch := store.Batch{DropIndices: names}
 	for _, key := range x.objects.ListKeys() {
 		obj, _ := x.objects.Get(key)
-		var changes []store.IndexChange
-		for _, name := range names {
-			if index := x.write.indices[name]; index != nil {
-				if values := x.valuesOf(index, obj); len(values) > 0 {
-					changes = append(changes, store.IndexChange{Name: name, Add: values})
-				}
-			}
-		}
-		if len(changes) > 0 {
+		if changes := x.entriesLocked(names, obj); len(changes) > 0 {
 			batch.Index = append(batch.Index, store.IndexOp{Key: key, Changes: changes})
 		}
 	}
 	header := x.write.header
-	header.Indices = nil
-	if !x.write.foreignLocked() {
-		header.Indices = x.fingerprintsLocked()
-	}
+	header.Indices = x.vouchedLocked()
 	batch.Header = &header
 	_ = x.persistLocked(batch)
 }
 
+// fingerprintsLocked returns those of the indices that are, or are about to be, in the
+// file.
 func (x *Indexer) fingerprintsLocked() map[string]string {
 	fingerprints := make(map[string]string, len(x.write.indices))
 	for name, index := range x.write.indices {
-		fingerprints[name] = index.fingerprint
+		if index.stored && index.ready.Load() {
+			fingerprints[name] = index.fingerprint
+		}
 	}
 	return fingerprints
+}
+
+// vouchedLocked returns the fingerprints for the header: none as long as there are
+// foreign records.
+func (x *Indexer) vouchedLocked() map[string]string {
+	if x.write.foreignLocked() {
+		return nil
+	}
+	return x.fingerprintsLocked()
 }

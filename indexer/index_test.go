@@ -156,13 +156,17 @@ func TestIndexer_Load_BringsStoredIndicesUpToDate(t *testing.T) {
 	}{
 		"unchanged": {before, "", 0},
 		"changed": {startOptions{
-			indexers: cache.Indexers{"app": cache.MetaNamespaceIndexFunc, "node": byNode},
+			indexers: cache.Indexers{"app": byNode, "node": byNode},
 			versions: map[string]string{"app": "2", "node": "1"},
 		}, "app", 2},
 		"added": {startOptions{
+			indexers: cache.Indexers{"app": byApp, "node": byNode, "also node": byNode},
+			versions: before.versions,
+		}, "also node", 2},
+		"namespaces need none": {startOptions{
 			indexers: cache.Indexers{"app": byApp, "node": byNode, cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
 			versions: before.versions,
-		}, "namespace", 2},
+		}, "", 0},
 		"dropped": {startOptions{indexers: cache.Indexers{"app": byApp}, versions: before.versions}, "node", 0},
 		"version taken away": {startOptions{
 			indexers: before.indexers, versions: map[string]string{"app": "1"},

@@ -33,6 +33,13 @@ type Options struct {
 	IndexVersions map[string]string
 	// Logger defaults to klog.Background().
 	Logger *klog.Logger
+	// Residency says where the objects are once there is a collection; without one
+	// they are in memory.
+	Residency Residency
+	// MemoryBudget is how many bytes of decoded objects the cache of disk residency
+	// may hold; 0 means DefaultMemoryBudget. What an object takes is estimated. See
+	// ValidateResidency.
+	MemoryBudget int64
 	// Metrics makes the metric of the version, for an Identifier that is reserved;
 	// nil means the provider of cache.SetInformerMetricsProvider.
 	Metrics    cache.InformerMetricsProvider
@@ -45,17 +52,21 @@ type Options struct {
 type Indexer struct {
 	logger atomic.Pointer[klog.Logger]
 
-	// objects holds the decoded objects and answers every read.
+	// objects holds the decoded objects and answers every read, in memory residency.
 	objects cache.ThreadSafeStoreWithTransaction
+	// disk does in disk residency, once there is a collection.
+	disk atomic.Pointer[disk]
+	// residency and budget are those of the Options.
+	residency Residency
+	budget    int64
 	// count is the number of objects.
 	count atomic.Int64
 	// version is the resourceVersion of the newest write, persisted or not.
 	version atomic.Pointer[string]
 	// indexErrors counts failed calls of index functions.
 	indexErrors atomic.Int64
-	// indexers are what GetIndexers returns a copy of. The map is never modified,
-	// only replaced.
-	indexers atomic.Pointer[cache.Indexers]
+	// indices are those that may be asked. The map is never modified, only replaced.
+	indices atomic.Pointer[map[string]*index]
 	// writing is what Durability needs to know of what write guards: it must not
 	// wait for a collection that waits for its disk. Nil without a collection.
 	writing atomic.Pointer[writing]
@@ -68,9 +79,8 @@ type Indexer struct {
 		indices map[string]*index
 		// versions is Options.IndexVersions.
 		versions map[string]string
-		// unread holds what the file knows and memory does not, because it was
-		// written under another fingerprint: known, but not to be served.
-		unread map[string]unread
+		// foreign is what the file knows and is not served; nil if there is nothing.
+		foreign *foreign
 		persistence
 	}
 }
@@ -83,7 +93,10 @@ var (
 // New returns an empty indexer that works in memory until Attach gives it a
 // collection.
 func New(o Options) *Indexer {
-	x := &Indexer{}
+	x := &Indexer{residency: o.Residency, budget: o.MemoryBudget}
+	if x.budget <= 0 {
+		x.budget = DefaultMemoryBudget
+	}
 	x.SetLogger(klog.Background())
 	if o.Logger != nil {
 		x.SetLogger(*o.Logger)
@@ -94,7 +107,7 @@ func New(o Options) *Indexer {
 	x.objects = cache.NewThreadSafeStore(guarded, cache.Indices{},
 		cache.WithThreadSafeStoreMetrics(o.Identifier, o.Metrics)).(cache.ThreadSafeStoreWithTransaction)
 	x.version.Store(new(string))
-	x.showIndexersLocked()
+	x.showIndicesLocked()
 	return x
 }
 
@@ -115,15 +128,30 @@ func (x *Indexer) Get(obj any) (item any, exists bool, err error) {
 
 // GetByKey implements cache.Store.
 func (x *Indexer) GetByKey(key string) (item any, exists bool, err error) {
+	if d := x.disk.Load(); d != nil {
+		return d.get(key)
+	}
 	item, exists = x.objects.Get(key)
 	return item, exists, nil
 }
 
-// List implements cache.Store.
-func (x *Indexer) List() []any { return x.objects.List() }
+// List implements cache.Store. In disk residency it decodes all objects, in the order
+// of their keys: Objects does not need memory for all of them. It waits while they
+// cannot be read; see the package documentation.
+func (x *Indexer) List() []any {
+	if d := x.disk.Load(); d != nil {
+		return d.list()
+	}
+	return x.objects.List()
+}
 
-// ListKeys implements cache.Store.
-func (x *Indexer) ListKeys() []string { return x.objects.ListKeys() }
+// ListKeys implements cache.Store. It waits as List does.
+func (x *Indexer) ListKeys() []string {
+	if d := x.disk.Load(); d != nil {
+		return d.listKeys()
+	}
+	return x.objects.ListKeys()
+}
 
 // Len returns the number of objects.
 func (x *Indexer) Len() int { return int(x.count.Load()) }
@@ -131,12 +159,18 @@ func (x *Indexer) Len() int { return int(x.count.Load()) }
 // Index implements cache.Indexer. It returns the error of the index function for
 // obj, also if that is a panic.
 func (x *Indexer) Index(indexName string, obj any) ([]any, error) {
+	if d := x.disk.Load(); d != nil {
+		return d.index(indexName, obj)
+	}
 	items, err := x.objects.Index(indexName, lookup{obj})
 	return x.present(items), err
 }
 
 // IndexKeys implements cache.Indexer.
 func (x *Indexer) IndexKeys(indexName, indexedValue string) ([]string, error) {
+	if d := x.disk.Load(); d != nil {
+		return d.indexKeys(indexName, indexedValue)
+	}
 	keys, err := x.objects.IndexKeys(indexName, indexedValue)
 	if x.indexErrors.Load() > 0 {
 		keys = slices.DeleteFunc(keys, func(key string) bool {
@@ -147,8 +181,11 @@ func (x *Indexer) IndexKeys(indexName, indexedValue string) ([]string, error) {
 	return keys, err
 }
 
-// ListIndexFuncValues implements cache.Indexer.
+// ListIndexFuncValues implements cache.Indexer. It waits as List does.
 func (x *Indexer) ListIndexFuncValues(indexName string) []string {
+	if d := x.disk.Load(); d != nil {
+		return d.indexValues(indexName)
+	}
 	values := x.objects.ListIndexFuncValues(indexName)
 	if x.indexErrors.Load() > 0 {
 		values = slices.DeleteFunc(values, func(value string) bool {
@@ -161,6 +198,9 @@ func (x *Indexer) ListIndexFuncValues(indexName string) []string {
 
 // ByIndex implements cache.Indexer.
 func (x *Indexer) ByIndex(indexName, indexedValue string) ([]any, error) {
+	if d := x.disk.Load(); d != nil {
+		return d.byIndex(indexName, indexedValue)
+	}
 	items, err := x.objects.ByIndex(indexName, indexedValue)
 	return x.present(items), err
 }

@@ -2,7 +2,7 @@ package indexer
 
 import (
 	"bytes"
-	"maps"
+	"errors"
 	"reflect"
 	"slices"
 
@@ -23,22 +23,56 @@ type Known struct{ x *Indexer }
 func (k *Known) ListKeys() []string {
 	k.x.write.Lock()
 	defer k.x.write.Unlock()
-	return k.x.knownKeysLocked()
+	keys, err := k.x.knownKeysLocked()
+	if err != nil {
+		// As for every reader, none of them can be read.
+		k.x.log().Error(err, "Known objects cannot be read")
+	}
+	return keys
 }
 
-func (x *Indexer) knownKeysLocked() []string {
-	return slices.AppendSeq(x.objects.ListKeys(), maps.Keys(x.write.unread))
+// knownKeysLocked does not wait for what cannot be read, as ListKeys does.
+func (x *Indexer) knownKeysLocked() (keys []string, err error) {
+	d := x.disk.Load()
+	if d == nil {
+		return append(x.objects.ListKeys(), x.write.foreign.keys()...), nil
+	}
+	err = d.keysIn("", "", func(key string) bool {
+		keys = append(keys, key)
+		return true
+	})
+	return keys, err
+}
+
+// KeysIn calls fn for the key of every object, served or not, that comes after one key
+// and not after another, in their order, until it returns false. An empty upTo has no
+// end.
+func (k *Known) KeysIn(after, upTo string, fn func(key string) bool) error {
+	if d := k.x.disk.Load(); d != nil {
+		return d.keysIn(after, upTo, fn)
+	}
+	keys := k.ListKeys()
+	slices.Sort(keys)
+	for _, key := range keys {
+		if key > after && (upTo == "" || key <= upTo) && !fn(key) {
+			break
+		}
+	}
+	return nil
 }
 
 // GetByKey returns the served object, or nil and true for one that is not
-// served. The error is always nil.
+// served. In memory residency the error is always nil.
 func (k *Known) GetByKey(key string) (item any, exists bool, err error) {
+	if d := k.x.disk.Load(); d != nil {
+		return d.known(key)
+	}
 	if item, exists = k.x.objects.Get(key); exists {
 		return item, true, nil
 	}
 	k.x.write.Lock()
 	defer k.x.write.Unlock()
-	_, exists = k.x.write.unread[key]
+	_, exists = k.x.write.foreign.uid(key)
 	return nil, exists, nil
 }
 
@@ -52,6 +86,9 @@ func (k *Known) GetByKey(key string) (item any, exists bool, err error) {
 // the record or shows what is wrong with the file. An error would lead to a list
 // that fails in the same place.
 func (k *Known) Unchanged(keys []string, objs []any) ([]bool, error) {
+	if d := k.x.disk.Load(); d != nil {
+		return d.unchanged(keys, objs), nil
+	}
 	unchanged := make([]bool, len(keys))
 	olds := make([]any, len(keys))
 	for i, key := range keys {
@@ -77,20 +114,25 @@ func (k *Known) Unchanged(keys []string, objs []any) ([]bool, error) {
 			records[i], _ = encode(codec, objs[i])
 		}
 	})
-	err := collection.View(func(tx store.Tx) error {
-		for i, record := range records {
-			if record == nil {
-				continue
-			}
-			stored, err := tx.Get(keys[i])
-			unchanged[i] = err == nil && bytes.Equal(stored, record)
-		}
-		return nil
-	})
-	if err != nil {
+	if err := collection.View(func(tx store.Tx) error { return compare(tx, keys, records, unchanged) }); err != nil {
 		clear(unchanged)
 	}
 	return unchanged, nil
+}
+
+// compare notes which records, of those that are not nil, are stored as they are.
+func compare(tx store.Tx, keys []string, records [][]byte, unchanged []bool) error {
+	for i, record := range records {
+		if record == nil {
+			continue
+		}
+		stored, err := tx.Get(keys[i])
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
+			return err
+		}
+		unchanged[i] = err == nil && bytes.Equal(stored, record)
+	}
+	return nil
 }
 
 // versionOf returns the resourceVersion of an object, or "" if it has none.

@@ -16,12 +16,6 @@ const (
 	chunkBytes   = 8 << 20
 )
 
-// unread is a record that is known but not served.
-type unread struct {
-	// uid is noUID if not even the envelope could be read.
-	uid string
-}
-
 // record is a copy of one stored record. The value is only good until the next
 // chunk is read.
 type record struct {
@@ -40,11 +34,17 @@ type record struct {
 // left alone by this process.
 func (x *Indexer) Load(ctx context.Context) error {
 	x.write.Lock()
-	r := reader{collection: x.write.collection, codec: x.write.codec, foreign: x.write.foreignLocked()}
+	r := reader{collection: x.write.collection, codec: x.write.codec}
+	if x.write.foreignLocked() {
+		r.foreign = newForeign()
+	}
 	loaded := x.write.loaded
 	x.write.Unlock()
 	if r.collection == nil || loaded {
 		return nil
+	}
+	if d := x.disk.Load(); d != nil {
+		return x.loadDisk(ctx, d, &r)
 	}
 	// Nothing is applied before Load has returned, so the collection is stable
 	// without the lock, and AddIndexers does not wait.
@@ -68,9 +68,16 @@ func (x *Indexer) Load(ctx context.Context) error {
 // from the functions it has by now; reindexLocked does the same for the file.
 func (x *Indexer) installLoadedLocked(r *reader) {
 	x.write.loaded = true
-	x.write.unread = r.unread
+	x.write.foreign = r.foreign
 	x.objects.Replace(r.objects, "")
 	x.count.Store(int64(len(r.objects)))
+	x.beginUseLocked()
+	x.reindexLocked()
+}
+
+// beginUseLocked goes on from the stored version, and takes the mark of a graceful
+// stop back.
+func (x *Indexer) beginUseLocked() {
 	if x.write.header.Complete {
 		x.setVersion(x.write.header.RV)
 	}
@@ -80,17 +87,16 @@ func (x *Indexer) installLoadedLocked(r *reader) {
 		x.write.header = header
 		_ = x.persistLocked(store.Batch{Header: &header})
 	}
-	x.reindexLocked()
 }
 
 // reader reads and verifies all records of a collection.
 type reader struct {
 	collection store.Collection
 	codec      Codec
-	foreign    bool
+	// foreign takes what is not to be decoded; nil if all is.
+	foreign *foreign
 
 	objects map[string]any
-	unread  map[string]unread
 	totals  store.Totals
 	// slab holds the values of one chunk. Decoded objects share no memory with
 	// their records, so one is enough for all chunks.
@@ -108,7 +114,6 @@ func (r *reader) read(ctx context.Context) error {
 	}
 	// The count is not verified yet; it must not decide how much to allocate.
 	r.objects = make(map[string]any, min(max(want.Count, 0), 1<<17))
-	r.unread = map[string]unread{}
 	for from, more := "", true; more; {
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -156,11 +161,11 @@ func (r *reader) chunk(from string) ([]record, error) {
 func (r *reader) take(chunk []record) error {
 	for _, record := range chunk {
 		r.totals.Add(record.key, record.value)
-		if r.foreign {
-			r.unread[record.key] = unread{uid: uidInRecord(record.value)}
+		if r.foreign != nil {
+			r.foreign.uids[record.key] = uidInRecord(record.value)
 		}
 	}
-	if r.foreign {
+	if r.foreign != nil {
 		return nil
 	}
 	decoded := make([]any, len(chunk))

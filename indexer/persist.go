@@ -66,13 +66,23 @@ type Origin struct {
 //
 // An error means that the header cannot be read, and is dealt with: the
 // collection stays attached, begins anew in another file if the error wraps
-// store.ErrCorrupt, and is left alone by this process otherwise.
+// store.ErrCorrupt, and is left alone by this process otherwise. Then the indexer
+// works in memory residency, whatever was asked for.
 func (x *Indexer) Attach(collection store.Collection, codec Codec, fingerprint string) (Origin, error) {
 	x.write.Lock()
 	defer x.write.Unlock()
 	x.write.collection, x.write.codec, x.write.fingerprint = collection, codec, fingerprint
 	x.publishLocked()
 	x.write.header = x.emptyHeaderLocked()
+	origin, totals, err := x.originLocked(collection)
+	if x.residency == Disk && x.write.suspended == nil {
+		x.attachDiskLocked(totals)
+	}
+	return origin, err
+}
+
+// originLocked reads the header of the collection.
+func (x *Indexer) originLocked(collection store.Collection) (Origin, store.Totals, error) {
 	var stored store.Header
 	var totals store.Totals
 	err := collection.View(func(tx store.Tx) (err error) {
@@ -88,19 +98,19 @@ func (x *Indexer) Attach(collection store.Collection, codec Codec, fingerprint s
 	})
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		return Origin{Reason: "nothing is stored yet"}, nil
+		return Origin{Reason: "nothing is stored yet"}, totals, nil
 	case err != nil:
 		x.distrustLocked(err)
-		return Origin{Reason: "the stored header cannot be read"}, err
+		return Origin{Reason: "the stored header cannot be read"}, store.Totals{}, err
 	}
 	x.write.header = stored
-	origin := originOf(stored, fingerprint)
+	origin := originOf(stored, x.write.fingerprint)
 	origin.Totals = totals
 	if x.write.foreignLocked() {
 		// Whatever is written from now on makes the records a mixture.
 		x.write.header.Complete = false
 	}
-	return origin, nil
+	return origin, totals, nil
 }
 
 func originOf(stored store.Header, fingerprint string) Origin {
@@ -130,6 +140,11 @@ func (x *Indexer) Reset() {
 	x.objects.Replace(map[string]any{}, "")
 	x.count.Store(0)
 	x.setVersion("")
+	if d := x.disk.Load(); d != nil {
+		x.write.loaded = true
+		_ = x.clearLocked(d, x.emptyHeaderLocked()) // else the objects are lost anyway
+		return
+	}
 	x.emptyLocked()
 }
 
@@ -151,7 +166,7 @@ func (x *Indexer) distrustLocked(cause error) {
 
 // emptyLocked empties the file. Memory must be empty.
 func (x *Indexer) emptyLocked() {
-	x.write.unread = nil
+	x.write.foreign = nil
 	x.write.loaded = true
 	header := x.emptyHeaderLocked()
 	_ = x.persistLocked(store.Batch{Clear: true, Header: &header})
@@ -226,14 +241,17 @@ func (x *Indexer) Flush(ctx context.Context) error {
 	return collection.Flush(ctx)
 }
 
-// Detach flushes and releases the collection. The indexer keeps its objects and
-// answers reads; further changes stay in memory.
+// Detach flushes and releases the collection. In memory residency, the indexer keeps
+// its objects and answers reads; further changes stay in memory. In disk residency
+// reads go on from the collection until its store is closed, and show what another
+// indexer of this identity makes of it; changes return store.ErrClosed.
 func (x *Indexer) Detach() error {
-	if isClosed(x.Lost()) {
+	d := x.disk.Load()
+	if d == nil && isClosed(x.Lost()) {
 		x.Restore()
 	}
 	x.write.Lock()
-	if x.write.persistentLocked() && x.write.loaded {
+	if x.write.persistentLocked() && x.write.loaded && (d == nil || !isClosed(d.health.lost())) {
 		header := x.write.header
 		header.Clean = true
 		_ = x.persistLocked(store.Batch{Header: &header})
@@ -241,6 +259,9 @@ func (x *Indexer) Detach() error {
 	collection := x.write.collection
 	x.write.collection = nil
 	x.write.Unlock()
+	if d != nil {
+		d.health.end()
+	}
 	if collection == nil {
 		return nil
 	}

@@ -6,8 +6,9 @@ import (
 	"github.com/warmcache/warmcache/store"
 )
 
-// Lost returns store.Collection.Lost, or nil if nothing is written. Restore must
-// be called when it is closed.
+// Lost returns a channel that is closed when what is stored is lost, or nil if nothing
+// is written. Then Restore must be called in memory residency, and BeginAnew in disk
+// residency; see IsLost.
 func (x *Indexer) Lost() <-chan struct{} {
 	x.write.Lock()
 	defer x.write.Unlock()

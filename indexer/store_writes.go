@@ -101,12 +101,16 @@ func (x *Indexer) Replace(list []any, resourceVersion string) error {
 	}
 	x.write.Lock()
 	defer x.write.Unlock()
-	for _, key := range x.knownKeysLocked() {
+	known, err := x.knownKeysLocked()
+	if err != nil {
+		return err
+	}
+	for _, key := range known {
 		if _, ok := listed[key]; !ok {
 			update.Changes = append(update.Changes, Change{Key: key})
 		}
 	}
-	_, err := x.updateLocked(update)
+	_, err = x.updateLocked(update)
 	return err
 }
 

@@ -281,7 +281,7 @@ func (w *world) prepareIn(s store.Store, change ...func(*informer.Options)) *pro
 	w.server.ResetRequests()
 	o := informer.Options{
 		Store: s, Identity: identity, ListBelow: -1,
-		Indexers: cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
+		Indexers: cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc, storedIndex: byNamespace},
 	}
 	for _, c := range change {
 		c(&o)
@@ -346,8 +346,13 @@ func (w *world) contents() storetest.Contents {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return storetest.Dump(w.t, c, cache.NamespaceIndex)
+	return storetest.Dump(w.t, c, storedIndex)
 }
+
+// storedIndex is an index by namespace that is in the file, as client-go's own is not.
+const storedIndex = "stored"
+
+func byNamespace(obj any) ([]string, error) { return cache.MetaNamespaceIndexFunc(obj) }
 
 // departed are the names and attempts of the departed records in the store.
 func (w *world) departed() []string {

@@ -79,6 +79,8 @@ type sharedIndexInformer struct {
 
 	// identity is the place in the store; zero until it is known.
 	identity atomic.Pointer[store.Identity]
+	// throttled is Status.Throttled.
+	throttled atomic.Bool
 	// confirmed is set once the state is proven to be current.
 	confirmed atomic.Bool
 	// outcome is nil until the start has come to its end.
@@ -108,6 +110,7 @@ func New(lw cache.ListerWatcher, example runtime.Object, o Options) (cache.Share
 		synced:    make(chan struct{}),
 		indexer: indexer.New(indexer.Options{
 			Indexers: o.Indexers, IndexVersions: o.IndexVersions, Logger: o.Logger,
+			Residency: o.Residency, MemoryBudget: o.MemoryBudget,
 			Metrics: o.InformerMetricsProvider, Identifier: o.Identifier,
 		}),
 	}
@@ -127,8 +130,6 @@ func (i *sharedIndexInformer) GetIndexer() cache.Indexer { return i.indexer }
 // AddIndexers implements cache.SharedIndexInformer. Unlike client-go's it may be
 // called at any time before the informer stops.
 func (i *sharedIndexInformer) AddIndexers(indexers cache.Indexers) error {
-	i.lifecycle.Lock()
-	defer i.lifecycle.Unlock()
 	if i.lifecycle.stopped.Load() {
 		return fmt.Errorf("indexers were not added because %w", errStopped)
 	}

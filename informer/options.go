@@ -8,6 +8,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/warmcache/warmcache/indexer"
 	"github.com/warmcache/warmcache/reflector"
 	"github.com/warmcache/warmcache/store"
 )
@@ -28,6 +29,20 @@ var (
 // been out of reach for the given time.
 func Stale(after time.Duration) StartPolicy { return reflector.Stale(after) }
 
+// Residency says where the objects of an informer are; see package indexer.
+type Residency = indexer.Residency
+
+// The residencies.
+const (
+	// Memory keeps all objects decoded in memory, as client-go does. It is the
+	// default.
+	Memory = indexer.Memory
+	// Disk keeps them in the store, with a bounded cache in front. An informer that
+	// gets no place in the store (its identity is in use, its objects must not be
+	// written) keeps them in memory all the same, and its Status says so.
+	Disk = indexer.Disk
+)
+
 // Options configure an informer. The zero value works like client-go's: in
 // memory only.
 type Options struct {
@@ -45,6 +60,14 @@ type Options struct {
 	// Identity. By default it is the name in Identifier or, as client-go names
 	// reflectors, where in the program the informer was made.
 	Owner string
+
+	// Residency says where the objects are. Disk needs a Store.
+	Residency Residency
+	// MemoryBudget is how many bytes of decoded objects an informer in disk residency
+	// keeps in memory, and how many bytes of changes may wait for a disk that fails
+	// before it stops reading the watch. 0 means indexer.DefaultMemoryBudget; the least
+	// is indexer.MinMemoryBudget.
+	MemoryBudget int64
 
 	// PlaintextSecrets allows Secrets to be written, in plaintext, to a file
 	// that only its owner can read. Without it an informer of Secrets works in

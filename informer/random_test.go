@@ -14,7 +14,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/warmcache/warmcache/codec"
 	"github.com/warmcache/warmcache/informer"
@@ -445,7 +444,7 @@ func (c *chaos) checkContents() {
 	if len(keys) > 0 {
 		index = []storetest.IndexValue{{Value: "default", Keys: keys}}
 	}
-	if !slices.EqualFunc(contents.Indices[cache.NamespaceIndex], index, func(a, b storetest.IndexValue) bool {
+	if !slices.EqualFunc(contents.Indices[storedIndex], index, func(a, b storetest.IndexValue) bool {
 		return a.Value == b.Value && slices.Equal(a.Keys, b.Keys)
 	}) {
 		c.fail("the index has\n%v\nwant\n%v", contents.Indices, index)

@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/warmcache/warmcache/indexer"
 	"github.com/warmcache/warmcache/internal/isnil"
 	"github.com/warmcache/warmcache/reflector"
 	"github.com/warmcache/warmcache/store"
@@ -57,6 +58,18 @@ type Status struct {
 	Persistent bool
 	// Durability says how far the disk is behind.
 	Durability store.Durability
+	// Residency is where the objects are. It is Memory, whatever the Options say, as
+	// long as the informer has no place in a store.
+	Residency Residency
+	// Cache describes the cache of decoded objects of disk residency.
+	Cache indexer.CacheStats
+	// ReadErr is why objects in disk residency cannot be read at present; nil if they
+	// can. ReadErrors counts reads that have failed.
+	ReadErr    error
+	ReadErrors int64
+	// Throttled says that the watch is not read, because more changes wait for a disk
+	// that fails than the memory budget of disk residency allows.
+	Throttled bool
 	// IndexErrors counts failed calls of index functions.
 	IndexErrors int64
 }
@@ -81,6 +94,8 @@ func (i *sharedIndexInformer) status() Status {
 		Objects:     i.indexer.Len(),
 		IndexErrors: i.indexer.IndexErrors(),
 	}
+	s.Residency, s.Cache, s.Throttled = i.indexer.Residency(), i.indexer.CacheStats(), i.throttled.Load()
+	s.ReadErr, s.ReadErrors = i.indexer.ReadErr(), i.indexer.ReadErrors()
 	s.Durability, s.Persistent = i.durability()
 	s.PersistedRV = s.Durability.RV
 	s.Confirmed = i.confirmed.Load()

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/warmcache/warmcache/indexer"
 	"github.com/warmcache/warmcache/internal/isnil"
 	"github.com/warmcache/warmcache/store"
 )
@@ -38,7 +39,13 @@ func validate(lw cache.ListerWatcher, example runtime.Object, o Options) error {
 			return invalid("Indexers: a name has %d bytes, it must have 1 to %d", len(name), store.MaxKeyLength)
 		}
 	}
+	if err := indexer.ValidateResidency(o.Residency, o.MemoryBudget); err != nil {
+		return invalid("Residency: %w", err)
+	}
 	if o.Store == nil {
+		if o.Residency == Disk {
+			return invalid("Residency: disk residency needs a Store")
+		}
 		return nil
 	}
 	return validatePersistence(example, o)

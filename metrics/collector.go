@@ -92,6 +92,7 @@ func (c *Collector) Describe(descs chan<- *prometheus.Desc) {
 		descs <- commitDesc
 	}
 	describe(informerMetrics, descs)
+	describe(diskMetrics, descs)
 	descs <- phaseDesc
 	descs <- startsDesc
 }
@@ -115,6 +116,7 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 
 func collectInformer(status informer.Status, out chan<- prometheus.Metric, name string) {
 	collect(informerMetrics, status, out, name)
+	collectDisk(status, out, name)
 	collectPhase(status.Phase, out, name)
 	collectStarts(status.Outcome, out, name)
 }

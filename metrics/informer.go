@@ -12,7 +12,7 @@ import (
 var ofInformer = source[informer.Status]{prefix: "warmcache_informer_", labels: []string{"informer"}}
 
 // informerMetrics are the metrics of an informer, all but those with a label of
-// their own.
+// their own and diskMetrics.
 var informerMetrics = []metric[informer.Status]{
 	ofInformer.gauge("synced", "Whether the informer has synced (HasSynced).",
 		func(s informer.Status) float64 { return truth(s.Synced) }),
@@ -20,7 +20,7 @@ var informerMetrics = []metric[informer.Status]{
 		func(s informer.Status) float64 { return truth(s.Confirmed) }),
 	ofInformer.gauge("persistent", "Whether changes are being written to a file.",
 		func(s informer.Status) float64 { return truth(s.Persistent) }),
-	ofInformer.gauge("objects", "Objects in the cache.",
+	ofInformer.gauge("objects", "Objects that the informer has, in memory or in the file.",
 		func(s informer.Status) float64 { return float64(s.Objects) }),
 	ofInformer.counter("lists_total", "Lists of the whole collection.",
 		func(s informer.Status) float64 { return float64(s.Lists) }),

@@ -49,13 +49,18 @@ type Store interface {
 	Status() Status
 
 	// Close makes everything applied durable, as far as the disk allows, and
-	// releases the file. Collections still open return ErrClosed from then on.
+	// releases the file. Collections return ErrClosed from then on.
 	// Further calls return nil. The error says what could not be made durable.
 	Close() error
 }
 
 // Collection is what one informer owns. All methods are safe for concurrent
 // use; only one goroutine is expected to call Apply.
+//
+// After Close, Apply and Flush return ErrClosed. Reading goes on until the store
+// is closed, for those who outlive the owner: View shows what the file holds of the
+// identity by then, which is nothing after a Forget. What another opening of it
+// applies shows at the latest when it is durable.
 type Collection interface {
 	// Identity returns the identity the collection was opened with.
 	Identity() Identity
@@ -91,9 +96,18 @@ type Collection interface {
 	// another channel.
 	Lost() <-chan struct{}
 
+	// Verified returns a channel that is closed once reads are as fast as they
+	// get, or what the collection held is lost. Until then the engine may still be
+	// verifying the file, and does not trust what it reads: it is as right as later,
+	// and slower. Nothing becomes durable meanwhile. Whoever is about to read
+	// everything had better wait.
+	Verified() <-chan struct{}
+
 	// Quarantine tells the engine that what it has returned is damaged, as a
 	// checksum or the totals show. It has the effect of damage that the engine
-	// finds itself: the file is moved aside, and all its collections are lost.
+	// finds itself: the file is moved aside, and all its collections are lost. It
+	// does nothing if they are already. After Close the cause must have shown in one
+	// View: between two of them others may have written.
 	Quarantine(cause error)
 
 	// Close flushes and releases the identity, so that it can be opened again.

@@ -13,7 +13,7 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/warmcache/warmcache/examples/internal/meter"
+	"github.com/warmcache/warmcache/internal/meter"
 )
 
 const (

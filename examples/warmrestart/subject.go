@@ -12,9 +12,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
-	"github.com/warmcache/warmcache/examples/internal/meter"
 	"github.com/warmcache/warmcache/factory"
 	"github.com/warmcache/warmcache/informer"
+	"github.com/warmcache/warmcache/internal/meter"
 	"github.com/warmcache/warmcache/store/bolt"
 )
 

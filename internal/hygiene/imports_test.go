@@ -34,13 +34,13 @@ var layers = []layer{
 	{"fifo", []string{"store"}, "the queue knows deltas, not how objects are stored"},
 	{"reflector", []string{"store"}, "the state machine knows versions, not how objects are stored"},
 	{"informer", []string{"store", "codec", "indexer", "fifo", "reflector"}, "an informer works on any engine"},
-	{"factory", []string{"store", "codec", "informer"}, "the user brings the engine"},
+	{"factory", []string{"store", "codec", "indexer", "informer"}, "the user brings the engine; the indexer knows which residency can be meant"},
 	{"restmapper", []string{"store", "codec", "indexer"}, "what a server offers is kept like objects, without an informer"},
 	{"metrics", []string{"store", "informer", "reflector"}, "an optional reader of what the library reports; the phases are the reflector's"},
 	{"internal/hygiene", nil, "it reads sources, it does not link them"},
 	{"internal/apitest/...", []string{"internal/apitest/..."}, "a double that shares code with the library would share its mistakes"},
 	{"internal/...", nil, "shared helpers are leaves, so that every package may use them"},
-	{"examples/...", []string{".", "store/...", "codec", "informer", "factory", "metrics", "internal/apitest/...", "examples/internal/..."}, "examples join an engine to informers, as users do"},
+	{"examples/...", []string{".", "store/...", "codec", "informer", "factory", "metrics", "internal/apitest/..."}, "examples join an engine to informers, as users do"},
 }
 
 // library are the packages that users link into their programs.

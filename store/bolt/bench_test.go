@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/warmcache/warmcache/store"
 	"github.com/warmcache/warmcache/store/bolt"
@@ -96,13 +97,7 @@ func BenchmarkCollection_Get(b *testing.B) {
 	c := committed(b, objects)
 	b.ReportAllocs()
 	for b.Loop() {
-		err := c.View(func(tx store.Tx) error {
-			_, err := tx.Get(benchKey(rand.IntN(objects)))
-			return err
-		})
-		if err != nil {
-			b.Fatal(err)
-		}
+		getOne(b, c, objects)
 	}
 }
 
@@ -133,10 +128,49 @@ func BenchmarkCollection_Scan(b *testing.B) {
 	})
 }
 
-// BenchmarkOpen opens a file with 100,000 objects of 4 KB, which reads its branch
-// pages.
+// BenchmarkOpen opens a file with objects of 4 KB, and reads one of them as soon as
+// possible: none of that depends on how many there are. Then it waits until the file
+// has been verified, which does.
 func BenchmarkOpen(b *testing.B) {
-	path := filepath.Join(b.TempDir(), "cache.db")
+	for _, objects := range []int{1000, 200_000} {
+		b.Run(fmt.Sprint(objects), func(b *testing.B) {
+			path := filepath.Join(b.TempDir(), "cache.db")
+			writeFile(b, path, objects)
+			var open, collection, get, verified time.Duration
+			for b.Loop() {
+				start := time.Now()
+				lap := func(sum *time.Duration) {
+					*sum += time.Since(start)
+					start = time.Now()
+				}
+				db, err := bolt.Open(path, bolt.Options{ScrubInterval: -1})
+				if err != nil {
+					b.Fatal(err)
+				}
+				lap(&open)
+				c, err := db.Collection(storetest.Pods(), "test")
+				if err != nil {
+					b.Fatal(err)
+				}
+				lap(&collection)
+				getOne(b, c, objects)
+				lap(&get)
+				<-c.Verified()
+				lap(&verified)
+				if err := db.Close(); err != nil {
+					b.Fatal(err)
+				}
+			}
+			for unit, sum := range map[string]time.Duration{"open": open, "collection": collection, "get": get, "verified": verified} {
+				b.ReportMetric(float64(sum.Microseconds())/float64(b.N), "µs-"+unit)
+			}
+		})
+	}
+}
+
+// writeFile makes a file with objects.
+func writeFile(b *testing.B, path string, objects int) {
+	b.Helper()
 	db, err := bolt.Open(path, bolt.Options{})
 	if err != nil {
 		b.Fatal(err)
@@ -145,17 +179,19 @@ func BenchmarkOpen(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	fill(b, c, 100_000)
+	fill(b, c, objects)
 	if err := db.Close(); err != nil {
 		b.Fatal(err)
 	}
-	for b.Loop() {
-		db, err := bolt.Open(path, bolt.Options{})
-		if err != nil {
-			b.Fatal(err)
-		}
-		if err := db.Close(); err != nil {
-			b.Fatal(err)
-		}
+}
+
+func getOne(b *testing.B, c store.Collection, objects int) {
+	b.Helper()
+	err := c.View(func(tx store.Tx) error {
+		_, err := tx.Get(benchKey(rand.IntN(objects)))
+		return err
+	})
+	if err != nil {
+		b.Fatal(err)
 	}
 }

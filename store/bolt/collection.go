@@ -344,9 +344,11 @@ func (h *handle) checkOpen() error {
 	return nil
 }
 
+// View goes on after Close: the collection is kept by its handle, without overlays
+// once these are in the file.
 func (h *handle) View(fn func(store.Tx) error) error {
-	if err := h.checkOpen(); err != nil {
-		return err
+	if h.c.db.closed.Load() {
+		return store.ErrClosed
 	}
 	return h.c.view(func(t *tx) error { return fn(t) })
 }
@@ -375,8 +377,17 @@ func (h *handle) Durability() store.Durability { return h.c.durability() }
 
 func (h *handle) Lost() <-chan struct{} { return h.c.generation().lost }
 
+// verified is what Verified returns.
+var verified = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
+
+func (h *handle) Verified() <-chan struct{} { return verified }
+
 func (h *handle) Quarantine(cause error) {
-	if h.checkOpen() != nil {
+	if h.c.db.closed.Load() {
 		return
 	}
 	if !errors.Is(cause, store.ErrCorrupt) {

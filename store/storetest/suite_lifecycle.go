@@ -20,6 +20,7 @@ var lifecycleTests = []conformanceTest{
 	{"Collection/InvalidIdentity", testInvalidIdentity},
 	{"Collection/Separate", testSeparateCollections},
 	{"Close/Collection", testCloseCollection},
+	{"Close/CollectionCanBeRead", testReadAfterClose},
 	{"Close/Store", testCloseStore},
 	{"Close/BesideEverything", testCloseBesideEverything},
 	{"Flush/Durability", testDurability},
@@ -137,11 +138,10 @@ func testSeparateCollections(s *suite) {
 	s.settled(b, func() { s.wantNodes(b, "n2: web/a") })
 }
 
-// wantClosed checks that every operation of c returns ErrClosed.
+// wantClosed checks that c takes nothing any more.
 func (s *suite) wantClosed(c store.Collection) {
 	s.Helper()
 	for name, err := range map[string]error{
-		"View":  c.View(func(store.Tx) error { return nil }),
 		"Apply": c.Apply(ops(Put("late", "1"))),
 		"Flush": c.Flush(s.Context()),
 	} {
@@ -162,6 +162,39 @@ func testCloseCollection(s *suite) {
 	s.wantClosed(c)
 }
 
+// testReadAfterClose reads through a collection that is closed, until the store is:
+// what it had, what another opening has made of it, and nothing once it is forgotten.
+func testReadAfterClose(s *suite) {
+	opened := s.open()
+	c := s.collectionIn(opened, Pods())
+	s.apply(c, ops(Put("a", "1")))
+	if err := c.Close(); err != nil {
+		s.Fatal(err)
+	}
+	s.wantObjects(c, "a", "1")
+	again := s.collectionIn(opened, Pods())
+	s.apply(again, ops(Put("b", "2")))
+	s.flush(again)
+	s.wantObjects(c, "a", "1", "b", "2")
+	if err := errors.Join(again.Close(), opened.Forget(Pods())); err != nil {
+		s.Fatal(err)
+	}
+	for _, closed := range []store.Collection{c, again} {
+		s.wantObjects(closed)
+	}
+	if err := opened.Close(); err != nil {
+		s.Fatal(err)
+	}
+	s.wantUnreadable(c)
+}
+
+func (s *suite) wantUnreadable(c store.Collection) {
+	s.Helper()
+	if err := c.View(func(store.Tx) error { return nil }); !errors.Is(err, store.ErrClosed) {
+		s.Errorf("View after Close of the store: got %v, want ErrClosed", err)
+	}
+}
+
 func testCloseStore(s *suite) {
 	opened := s.open()
 	c := s.collectionIn(opened, Pods())
@@ -171,6 +204,7 @@ func testCloseStore(s *suite) {
 		}
 	}
 	s.wantClosed(c)
+	s.wantUnreadable(c)
 	_, errCollection := opened.Collection(Pods(), owner)
 	_, errInformers := opened.Informers()
 	for name, err := range map[string]error{

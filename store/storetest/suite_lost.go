@@ -130,14 +130,24 @@ func testLostThenOpened(s *suite) {
 	s.apply(pods, store.Batch{Clear: true})
 }
 
-// testLostClosed quarantines through a collection that is closed: what it has read
-// is not what is stored now.
+// testLostClosed quarantines through a collection that is closed, which can still be
+// read. It is lost for good, whatever another opening makes of the identity.
 func testLostClosed(s *suite) {
 	opened, pods, deployments := s.twoCollections()
 	if err := pods.Close(); err != nil {
 		s.Fatal(err)
 	}
 	pods.Quarantine(errDamage)
-	s.wantObjects(deployments, "d", "1")
-	s.wantObjects(s.collectionIn(opened, Pods()), "b", "2")
+	s.wantLost(deployments)
+	again := s.collectionIn(opened, Pods())
+	s.apply(again, ops(Put("new", "1")))
+	pods.Quarantine(errDamage)
+	s.settled(again, func() { s.wantObjects(again, "new", "1") })
+	if err := pods.View(func(store.Tx) error { return nil }); !errors.Is(err, store.ErrCorrupt) {
+		s.Errorf("View of what is lost and closed: got %v, want ErrCorrupt", err)
+	}
+	if !isClosed(pods.Lost()) || !isClosed(pods.Verified()) {
+		s.Error("Lost and Verified are not closed")
+	}
+	s.apply(deployments, store.Batch{Clear: true})
 }

@@ -195,10 +195,19 @@ func (c *collection) contentLocked() (*content, error) {
 	if err := c.checkOpenLocked(); err != nil {
 		return nil, err
 	}
-	if c.generation.damage != nil {
-		return nil, c.generation.damage
+	return c.store.engine.mu.contents[c.id], c.generation.damage
+}
+
+// readableLocked is contentLocked for somebody who only reads, which is allowed
+// until the store is closed.
+func (c *collection) readableLocked() (*state, error) {
+	if err := c.store.checkOpenLocked(); err != nil {
+		return nil, err
 	}
-	return c.store.engine.mu.contents[c.id], nil
+	if content := c.store.engine.mu.contents[c.id]; content != nil {
+		return content.state, c.generation.damage
+	}
+	return newState(), c.generation.damage // it was forgotten
 }
 
 func (c *collection) checkOpenLocked() error {
@@ -214,11 +223,7 @@ func (c *collection) checkOpenLocked() error {
 func (c *collection) current() (*state, error) {
 	c.store.engine.mu.Lock()
 	defer c.store.engine.mu.Unlock()
-	content, err := c.contentLocked()
-	if err != nil {
-		return nil, err
-	}
-	return content.state, nil
+	return c.readableLocked()
 }
 
 // View runs on the state that is current when it begins, and holds no lock.
@@ -255,7 +260,9 @@ func (c *collection) Apply(b store.Batch) error {
 
 // Flush has nothing to wait for.
 func (c *collection) Flush(context.Context) error {
-	_, err := c.current()
+	c.store.engine.mu.Lock()
+	defer c.store.engine.mu.Unlock()
+	_, err := c.contentLocked()
 	return err
 }
 
@@ -280,12 +287,21 @@ func (c *collection) Lost() <-chan struct{} {
 	return c.generation.lost
 }
 
+// verified is closed: memory needs no verification.
+var verified = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
+
+func (*collection) Verified() <-chan struct{} { return verified }
+
 // Quarantine drops everything: there is no file to keep.
 func (c *collection) Quarantine(cause error) {
 	c.store.engine.mu.Lock()
 	defer c.store.engine.mu.Unlock()
 	g := c.generation
-	if c.checkOpenLocked() != nil || g.damage != nil {
+	if c.store.checkOpenLocked() != nil || g.damage != nil {
 		return
 	}
 	g.damage = fmt.Errorf("%w: %w", store.ErrCorrupt, cause)

@@ -1,0 +1,105 @@
+package metrics
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/warmcache/warmcache/informer"
+	"github.com/warmcache/warmcache/reflector"
+)
+
+// reported is a collector of the status of an informer.
+type reported struct{ informer.Status }
+
+func (reported) Describe(descs chan<- *prometheus.Desc) { NewCollector(nil).Describe(descs) }
+
+func (r reported) Collect(out chan<- prometheus.Metric) { collectInformer(r.Status, out, "pods") }
+
+// onDisk returns the status of an informer whose objects are in the file.
+func onDisk() informer.Status {
+	s := informer.Status{Residency: informer.Disk, Phase: reflector.PhaseWatching}
+	s.Cache.Hits, s.Cache.Misses, s.Cache.Evictions = 70, 30, 20
+	s.Cache.Objects, s.Cache.Bytes, s.Cache.Budget = 10, 5000, 1<<20
+	return s
+}
+
+// diskNames are the names of all metrics in disk residency.
+func diskNames() (names []string) {
+	for _, name := range strings.Fields(`cache_hits_total cache_misses_total cache_evictions_total cache_objects cache_bytes
+		cache_budget_bytes read_errors_total readable throttled`) {
+		names = append(names, "warmcache_informer_"+name)
+	}
+	return names
+}
+
+func TestCollector_Disk_ReportsItsCache(t *testing.T) {
+	const want = `
+# HELP warmcache_informer_cache_hits_total Objects of reads that were in the cache of decoded objects.
+# TYPE warmcache_informer_cache_hits_total counter
+warmcache_informer_cache_hits_total{informer="pods"} 70
+# HELP warmcache_informer_cache_misses_total Objects of reads that had to be decoded.
+# TYPE warmcache_informer_cache_misses_total counter
+warmcache_informer_cache_misses_total{informer="pods"} 30
+# HELP warmcache_informer_cache_evictions_total Objects that had to leave the cache of decoded objects for others.
+# TYPE warmcache_informer_cache_evictions_total counter
+warmcache_informer_cache_evictions_total{informer="pods"} 20
+# HELP warmcache_informer_cache_objects Objects in the cache of decoded objects.
+# TYPE warmcache_informer_cache_objects gauge
+warmcache_informer_cache_objects{informer="pods"} 10
+# HELP warmcache_informer_cache_bytes Estimated size in memory of the cache of decoded objects.
+# TYPE warmcache_informer_cache_bytes gauge
+warmcache_informer_cache_bytes{informer="pods"} 5000
+# HELP warmcache_informer_cache_budget_bytes Size that the cache of decoded objects may have.
+# TYPE warmcache_informer_cache_budget_bytes gauge
+warmcache_informer_cache_budget_bytes{informer="pods"} 1.048576e+06
+# HELP warmcache_informer_read_errors_total Reads that failed because objects could not be read from the file.
+# TYPE warmcache_informer_read_errors_total counter
+warmcache_informer_read_errors_total{informer="pods"} 0
+# HELP warmcache_informer_readable Whether objects can be read from the file (1), or reads fail or wait until they have been listed again (0).
+# TYPE warmcache_informer_readable gauge
+warmcache_informer_readable{informer="pods"} 1
+# HELP warmcache_informer_throttled Whether the watch is not read because too much waits for the disk.
+# TYPE warmcache_informer_throttled gauge
+warmcache_informer_throttled{informer="pods"} 0
+`
+	if err := testutil.CollectAndCompare(reported{onDisk()}, strings.NewReader(want), diskNames()...); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestCollector_Disk_Fails(t *testing.T) {
+	s := onDisk()
+	s.ReadErr, s.ReadErrors, s.Throttled = errors.New("a page is damaged"), 4, true
+	wantSamples(t, reported{s}, `
+		warmcache_informer_read_errors_total{informer="pods"} 4
+		warmcache_informer_readable{informer="pods"} 0
+		warmcache_informer_throttled{informer="pods"} 1`,
+		"warmcache_informer_read_errors_total", "warmcache_informer_readable", "warmcache_informer_throttled")
+}
+
+// An informer in memory has no cache, whose hits would be 0 of 0.
+func TestCollector_Disk_NotInMemory(t *testing.T) {
+	s := onDisk()
+	s.Residency = informer.Memory
+	wantSamples(t, reported{s}, "", diskNames()...)
+}
+
+func TestCollector_Disk_NumberOfSeries(t *testing.T) {
+	if got := testutil.CollectAndCount(reported{onDisk()}); got != 21+9 {
+		t.Errorf("%d series, want %d", got, 21+9)
+	}
+}
+
+func TestCollector_Disk_Lint(t *testing.T) {
+	problems, err := testutil.CollectAndLint(reported{onDisk()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+}
