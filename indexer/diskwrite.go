@@ -143,14 +143,15 @@ func (x *Indexer) beginAnew(d *disk) (rv string, err error) {
 
 // clearLocked removes everything from the collection.
 func (x *Indexer) clearLocked(d *disk, header store.Header) error {
+	d.cache.BeginAll()
 	if err := x.write.collection.Apply(store.Batch{Clear: true, Header: &header}); err != nil {
+		d.cache.End(nil, nil, 0)
 		return d.refused(err)
 	}
 	x.write.header = header
 	x.write.foreign = nil
 	d.foreign.Store(nil)
-	d.writes.Add(1)
-	d.cache.Purge()
+	d.cache.End(nil, nil, d.writes.Add(1))
 	x.count.Store(0)
 	return nil
 }
