@@ -26,6 +26,18 @@ func (k *Known) ListKeys() []string {
 	return k.x.knownKeysLocked()
 }
 
+// KeysIn calls fn, until it returns false, with the keys of all objects, served or
+// not, behind after up to and including upTo, in byte order. An empty upTo is no
+// end. The error is always nil.
+func (k *Known) KeysIn(after, upTo string, fn func(key string) bool) error {
+	for _, key := range slices.Sorted(slices.Values(k.ListKeys())) {
+		if key > after && (upTo == "" || key <= upTo) && !fn(key) {
+			break
+		}
+	}
+	return nil
+}
+
 func (x *Indexer) knownKeysLocked() []string {
 	return slices.AppendSeq(x.objects.ListKeys(), maps.Keys(x.write.unread))
 }
