@@ -401,7 +401,7 @@ func TestReplay_Handled(t *testing.T) {
 		}
 		close(proceed)
 		go func() {
-			for range arrived { //nolint:revive // they are let through
+			for range arrived {
 			}
 		}()
 		if !eventually(l.HasSynced) {
