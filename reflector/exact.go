@@ -49,8 +49,6 @@ func (r *Reflector) exactList(ctx context.Context) error {
 func (r *Reflector) isRefusedExactly(err error) bool {
 	var answer apierrors.APIStatus
 	switch {
-	case errors.As(err, new(queueError)):
-		return false
 	case isExpired(err), isTooLarge(err), errors.Is(err, errInexact), errors.Is(err, ErrUnusable):
 		return true
 	case !errors.As(err, &answer), isDenied(err), isBusy(err):

@@ -121,6 +121,30 @@ func TestReflector_ExactList_IsNoProof(t *testing.T) {
 	}
 }
 
+// TestReflector_ExactList_Once checks that a list answers one loss: a later list is
+// of the current state, and a later loss has as many attempts.
+func TestReflector_ExactList_Once(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fake) {
+		f.options.Origin = reflector.Origin{}
+		f.exactErrs = repeat(internal(), 4)
+		f.streams = []stream{{}, events(failure(expired()))}
+		stop := f.start()
+		time.Sleep(pause / 10)
+		f.failures <- lost("12")
+		time.Sleep(7 * pause)
+		f.set(func() { f.exactErrs = repeat(internal(), 4) })
+		f.failures <- lost("10")
+		time.Sleep(6 * pause)
+		stop()
+		f.want(slices.Concat(
+			[]string{"list", "commit 10 []", "caught up", "watch 10"},
+			slices.Repeat([]string{"exact 12"}, 5), []string{"commit 12 []", "caught up", "watch 12"},
+			[]string{"list", "commit 10 []", "caught up", "watch 10"},
+			slices.Repeat([]string{"exact 10"}, 5), []string{"commit 10 []", "caught up", "watch 10"},
+		)...)
+	})
+}
+
 // TestReflector_ListGivenUp checks that a list whose consumer has failed is not read
 // in another way, but made again as the failure says.
 func TestReflector_ListGivenUp(t *testing.T) {
