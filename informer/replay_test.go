@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
+
+	"github.com/warmcache/warmcache/store"
 )
 
 // initials are the events of an initial list.
@@ -259,6 +261,31 @@ func TestResync_DuringReplay(t *testing.T) {
 	})
 }
 
+// TestResync_OfAll checks that everything is shown anew, in whatever pass a handler is,
+// and once only.
+func TestResync_OfAll(t *testing.T) {
+	onShelf(t, 2, letters("abc"), func(t *testing.T, s *shelf) {
+		replaying, openReplaying := gate("initial b")
+		s.join(replaying)
+		resyncing, openResyncing := gate("resync b")
+		l := s.join(resyncing)
+		resyncing.wants(initials("a", "b", "c")...)
+		l.startResync(s.source())
+		idle := &viewer{}
+		s.join(idle)
+		idle.wants(initials("a", "b", "c")...)
+		all := []string{"resync a", "resync b", "resync c"}
+		s.processor.resyncAll(s.source())
+		idle.wants(all...)
+		s.processor.resyncAll(s.source())
+		idle.wants(all...)
+		openReplaying()
+		openResyncing()
+		replaying.wants(append(initials("a", "b", "c"), all...)...)
+		resyncing.wants(append(all, all...)...)
+	})
+}
+
 // TestReplay_UnreadableChunk checks that a pass goes on where it was once objects can
 // be read again.
 func TestReplay_UnreadableChunk(t *testing.T) {
@@ -336,8 +363,21 @@ func TestReplay_UnreadableObject(t *testing.T) {
 }
 
 // TestReplay_UnreadableForGood checks that what can be delivered is, and that the
-// handler is not told that it knows everything.
+// handler is not told that it knows everything, when the indexer or the store ends.
 func TestReplay_UnreadableForGood(t *testing.T) {
+	for name, test := range map[string]struct {
+		err      error
+		readable bool
+	}{
+		"detached": {errDisk, false},
+		"closed":   {fmt.Errorf("reading: %w", store.ErrClosed), true},
+	} {
+		t.Run(name, func(t *testing.T) { testUnreadableForGood(t, test.err, test.readable) })
+	}
+}
+
+func testUnreadableForGood(t *testing.T, failure error, readable bool) {
+	t.Helper()
 	onShelf(t, 2, letters("abcd"), func(t *testing.T, s *shelf) {
 		reads := 0
 		s.failChunk = func(after string) error {
@@ -345,9 +385,9 @@ func TestReplay_UnreadableForGood(t *testing.T) {
 				return nil
 			}
 			reads++
-			return errDisk
+			return failure
 		}
-		s.await = func(<-chan struct{}) bool { return false }
+		s.await = func(<-chan struct{}) bool { return readable }
 		v := &viewer{}
 		l := s.join(v)
 		time.Sleep(time.Minute)
