@@ -132,6 +132,22 @@ func TestReplay_BeforeItsTurn(t *testing.T) {
 	}
 }
 
+// TestReplay_BetweenApplyAndDistribute checks that a chunk does not show a change whose
+// notification is still to come.
+func TestReplay_BetweenApplyAndDistribute(t *testing.T) {
+	onShelf(t, 2, letters("abcd"), func(t *testing.T, s *shelf) {
+		v, open := gate("initial a")
+		s.join(v)
+		synctest.Wait()
+		s.applied = func() {
+			open()
+			v.wants(initials("a", "b")...)
+		}
+		s.change("c", "-d", "+e", "a")
+		v.wants("initial d", "delete d", "update a", "initial c", "initial e")
+	})
+}
+
 // TestReplay_HasSynced checks that a registration has synced when its handler has
 // returned from the last object, and from what it was introduced to and lost.
 func TestReplay_HasSynced(t *testing.T) {
@@ -169,10 +185,10 @@ func TestReplay_OfAllHandlers(t *testing.T) {
 			s.processor.add(newListener(klog.Logger{}, v, s.clock, "handler", 0), nil)
 		}
 		one.wants()
-		s.delivery.Lock()
+		s.applying.Lock()
 		s.processor.startReplay(s.source())
 		s.processor.upstreamSynced()
-		s.delivery.Unlock()
+		s.applying.Unlock()
 		one.wants(initials("a", "b", "c")...)
 		two.wants(initials("a", "b", "c")...)
 		for l := range s.processor.mu.listeners {
@@ -420,8 +436,8 @@ func TestReplay_Handled(t *testing.T) {
 		if first := <-arrived; first != "initial a" || s.processor.handled() < seq() {
 			t.Errorf("at %q: handled %d", first, s.processor.handled())
 		}
-		s.change("-e", "-b")
-		deleted := seq()
+		s.change("-e", "-b", "!f")
+		ended := seq()
 		for _, step := range []struct {
 			event   string
 			handled bool
@@ -430,13 +446,15 @@ func TestReplay_Handled(t *testing.T) {
 			{"initial e", false},
 			{"delete e", false},
 			{"delete b", false},
+			{"initial f", false},
+			{"delete f", false},
 			{"initial c", true},
 			{"initial d", true},
 			{"initial f", true},
 		} {
 			proceed <- struct{}{}
-			if event := <-arrived; event != step.event || (s.processor.handled() >= deleted) != step.handled {
-				t.Errorf("at %q: handled %d, the delete is %d; want %q, %v", event, s.processor.handled(), deleted, step.event, step.handled)
+			if event := <-arrived; event != step.event || (s.processor.handled() >= ended) != step.handled {
+				t.Errorf("at %q: handled %d, the last end is %d; want %q, %v", event, s.processor.handled(), ended, step.event, step.handled)
 			}
 		}
 		close(proceed)
