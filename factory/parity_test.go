@@ -114,16 +114,16 @@ func contestants(t *testing.T, server *apitest.Server) map[string]func(settings)
 	}
 	for name, storage := range storages {
 		all[name+"typed"] = func(s settings) anyFactory {
-			db, residency := storage(s)
-			return typedFactory{must(New(typed, db, append(options(s), residency)...))}
+			db, more := storage(s)
+			return typedFactory{must(New(typed, db, append(options(s), more...)...))}
 		}
 		all[name+"dynamic"] = func(s settings) anyFactory {
-			db, residency := storage(s)
-			return untypedFactory{must(NewDynamic(dyn, db, append(options(s), residency)...))}
+			db, more := storage(s)
+			return untypedFactory{must(NewDynamic(dyn, db, append(options(s), more...)...))}
 		}
 		all[name+"metadata"] = func(s settings) anyFactory {
-			db, residency := storage(s)
-			return untypedFactory{must(NewMetadata(meta, db, append(options(s), residency)...))}
+			db, more := storage(s)
+			return untypedFactory{must(NewMetadata(meta, db, append(options(s), more...)...))}
 		}
 	}
 	return all
@@ -131,10 +131,12 @@ func contestants(t *testing.T, server *apitest.Server) map[string]func(settings)
 
 // storages are the ways in which a factory keeps its objects, by the first word of
 // the names of contestants.
-var storages = map[string]func(settings) (store.Store, Option){
-	"":            func(settings) (store.Store, Option) { return nil, nil },
-	"persistent ": func(s settings) (store.Store, Option) { return s.store(), nil },
-	"disk ":       func(s settings) (store.Store, Option) { return s.store(), WithResidency(informer.Disk, 1<<20) },
+var storages = map[string]func(settings) (store.Store, []Option){
+	"":            func(settings) (store.Store, []Option) { return nil, nil },
+	"persistent ": func(s settings) (store.Store, []Option) { return s.store(), []Option{WithListBelow(-1)} },
+	"disk ": func(s settings) (store.Store, []Option) {
+		return s.store(), []Option{WithListBelow(-1), WithResidency(informer.Disk, 0)}
+	},
 }
 
 // asClientGo runs a test against factories of every kind.
