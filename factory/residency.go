@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/warmcache/warmcache/indexer"
 	"github.com/warmcache/warmcache/informer"
 	"github.com/warmcache/warmcache/store"
 )
@@ -113,7 +114,7 @@ func (c *config) validateResidency(db store.Store) error {
 }
 
 func (r residency) validate(option string, db store.Store) error {
-	if err := r.in.Validate(r.budget); err != nil {
+	if err := indexer.ValidateResidency(r.in, r.budget); err != nil {
 		return invalid("%s: %w", option, err)
 	}
 	if r.in == informer.Disk && db == nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/warmcache/warmcache/internal/isnil"
 )
 
-// maxBatch is how many deltas go into one batch, as in client-go
-// (the_real_fifo.go): large enough to share locks and commits, small enough that
-// readers and handlers are not kept waiting.
+// maxBatch is the default of Options.MaxBatch, client-go's (the_real_fifo.go): large
+// enough to share locks and commits, small enough that readers and handlers are not
+// kept waiting.
 const maxBatch = 1000
 
 // Options configure a Queue.
@@ -22,6 +22,16 @@ type Options struct {
 	// Transform, if set, is called once for every object that enters the
 	// queue, except tombstones and resynced objects. It must not return nil.
 	Transform cache.TransformFunc
+	// Stream hands lists on to the consumer while they are read; see the package
+	// documentation.
+	Stream bool
+	// Limit is how many objects may wait in the queue. Add, Update, Delete and the
+	// Add of a streamed list wait while there are as many, until the consumer makes
+	// room or fails, or Close. Zero is no limit.
+	Limit int
+	// MaxBatch is how many deltas go into one batch, and how many objects into a part of
+	// a streamed list; 0 means 1000.
+	MaxBatch int
 	// Metrics, if set, makes the metrics of the queue, for an Identifier that is
 	// reserved, as client-go's queue does.
 	Metrics    cache.InformerMetricsProvider
@@ -33,14 +43,18 @@ type Options struct {
 type Queue struct {
 	known     KnownObjects
 	transform cache.TransformFunc
+	stream    bool
+	limit     int
 	failures  chan error
 	metrics   metrics
-	// maxBatch is the constant, except in tests.
-	maxBatch int
+	maxBatch  int
 
 	// expansion is the item that PopBatch is turning into deltas. It belongs to
 	// the consumer.
 	expansion expansion
+	// lost is set from a LostError until a list has been applied. It is the
+	// consumer's, too.
+	lost *LostError
 
 	mu struct {
 		sync.Mutex
@@ -50,11 +64,21 @@ type Queue struct {
 		last map[string]uint64
 		// popped is how many items have left the queue.
 		popped uint64
+		// waiting is how many objects wait in items.
+		waiting int
+		// stream is the streamed list under way of which parts have been queued.
+		stream *stream
 		// failed is set while deltas are discarded until the next list.
 		failed bool
+		// loss says that what failures was last given is a LostError.
+		loss   bool
 		closed bool
+		// woken says that PopBatch is not to wait.
+		woken bool
 	}
-	cond *sync.Cond
+	// cond is signalled when there is an item, or none will come; room when waiting
+	// has fallen below the limit, or does not matter any more.
+	cond, room *sync.Cond
 }
 
 // item is one entry of the queue. Exactly one of delta, expansion, reset and
@@ -63,7 +87,8 @@ type item struct {
 	delta Delta
 	// rv is the version that holds after this item, or empty.
 	rv string
-	// expansion is what becomes deltas when it is reached: a list or a resync.
+	// expansion is what becomes deltas when it is reached: a list, or a part of
+	// one, or a resync.
 	expansion expansion
 	reset     bool
 	caughtUp  *CaughtUp
@@ -71,21 +96,42 @@ type item struct {
 
 func (it *item) isDelta() bool { return it.delta.Key != "" }
 
+// size is how many objects wait in the item.
+func (it *item) size() int {
+	switch {
+	case it.expansion != nil:
+		return it.expansion.size()
+	case it.isDelta():
+		return 1
+	}
+	return 0
+}
+
 func (it *item) isBookmark() bool { return it.rv != "" && !it.isDelta() }
 
+// isList reports whether a list begins here that has arrived whole, or goes on
+// arriving.
 func (it *item) isList() bool {
-	_, ok := it.expansion.(*listExpansion)
-	return ok
+	switch e := it.expansion.(type) {
+	case *listExpansion:
+		return true
+	case *part:
+		return e.first && e.stream.err == nil
+	}
+	return false
 }
 
 // New returns an empty queue.
 func New(o Options) *Queue {
 	q := &Queue{
-		known: o.Known, transform: o.Transform, failures: make(chan error, 1), maxBatch: maxBatch,
-		metrics: newMetrics(o.Identifier, o.Metrics),
+		known: o.Known, transform: o.Transform, stream: o.Stream, limit: o.Limit, failures: make(chan error, 1),
+		maxBatch: o.MaxBatch, metrics: newMetrics(o.Identifier, o.Metrics),
+	}
+	if q.maxBatch <= 0 {
+		q.maxBatch = maxBatch
 	}
 	q.mu.last = map[string]uint64{}
-	q.cond = sync.NewCond(&q.mu)
+	q.cond, q.room = sync.NewCond(&q.mu), sync.NewCond(&q.mu)
 	return q
 }
 
@@ -142,11 +188,15 @@ func (q *Queue) CaughtUp(confirmed bool) {
 }
 
 // Reset queues the order to forget all known objects without deleting them one
-// by one: they belong to another cluster. A list must follow. A failure of what
-// is queued before does not drop it.
+// by one: they belong to another cluster. A list must follow, and nothing that was
+// lost has to be listed any more. A failure of what is queued before does not drop
+// it.
 func (q *Queue) Reset() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.lossWaitsLocked() {
+		q.takeBackLocked()
+	}
 	q.appendLocked(item{reset: true})
 }
 
@@ -154,11 +204,21 @@ func (q *Queue) Reset() {
 // until it is received. A list that is queued meanwhile takes it back.
 func (q *Queue) Failed() <-chan error { return q.failures }
 
-// Len returns the number of queued items. A list counts as one.
+// Len returns the number of queued items. A list counts as one, or a streamed one
+// as one for each of its parts.
 func (q *Queue) Len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return len(q.mu.items)
+}
+
+// Wake makes PopBatch, if it waits or when it is called next, pass an empty batch to
+// process should nothing be queued: for a consumer that has something else to do.
+func (q *Queue) Wake() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.mu.woken = true
+	q.cond.Signal()
 }
 
 // Close makes PopBatch return ErrClosed from now on. What is queued is dropped:
@@ -167,10 +227,11 @@ func (q *Queue) Close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.mu.closed = true
-	q.mu.items = nil
+	q.mu.items, q.mu.waiting = nil, 0
 	q.metrics.queued.Set(0)
 	clear(q.mu.last)
 	q.cond.Broadcast()
+	q.room.Broadcast()
 }
 
 func (q *Queue) push(t cache.DeltaType, obj any) error {
@@ -182,13 +243,21 @@ func (q *Queue) push(t cache.DeltaType, obj any) error {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.mu.closed || q.mu.failed || q.compressLocked(d, rv) {
-		return nil
+	for {
+		if q.mu.closed || q.mu.failed || q.compressLocked(d, rv) {
+			return nil
+		}
+		if !q.isFullLocked() {
+			break
+		}
+		q.room.Wait()
 	}
 	q.appendLocked(item{delta: d, rv: rv})
 	q.mu.last[d.Key] = q.mu.popped + uint64(len(q.mu.items)) - 1
 	return nil
 }
+
+func (q *Queue) isFullLocked() bool { return q.limit > 0 && q.mu.waiting >= q.limit }
 
 // newDelta applies the transform and computes the key of its result, as client-go
 // does. A delta without a key or an object would vanish in the queue, while its
@@ -259,6 +328,7 @@ func (q *Queue) appendLocked(it item) {
 		return
 	}
 	q.mu.items = append(q.mu.items, it)
+	q.mu.waiting += it.size()
 	q.metrics.queued.Set(float64(len(q.mu.items)))
 	q.cond.Signal()
 }

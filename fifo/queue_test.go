@@ -285,8 +285,18 @@ func TestQueue_Transform_FailureQueuesNothing(t *testing.T) {
 	if err := f.Add(object("a", "1")); !errors.Is(err, ErrInvalidObject) {
 		t.Errorf("error %v for a transform that returns nil, which would look like a delete", err)
 	}
-	if f.Len() != 0 || r.Len() != 0 {
-		t.Errorf("%d items and %d listed objects", f.Len(), r.Len())
+	if f.Len() != 0 {
+		t.Errorf("%d items", f.Len())
+	}
+	r.Commit("1")
+	err := f.PopBatch(func(b Batch) error {
+		if len(b.Deltas) != 0 {
+			t.Errorf("%d objects were listed", len(b.Deltas))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }
 
@@ -478,4 +488,29 @@ func finished(last map[string]int, each int) bool {
 		}
 	}
 	return true
+}
+
+func TestQueue_Wake_PassesAnEmptyBatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, newKnown())
+		batches := make(chan Batch)
+		go func() {
+			for f.PopBatch(func(b Batch) error { batches <- b; return nil }) == nil { //nolint:revive // until Close
+			}
+			close(batches)
+		}()
+		synctest.Wait()
+		f.Wake() // it waits
+		f.want(<-batches, "")
+		f.must(f.Add(object("a", "1")))
+		f.want(<-batches, "Added a@1 rv=1")
+		synctest.Wait()
+		select {
+		case b := <-batches:
+			t.Errorf("woken again, by nobody: %s", describe(b))
+		default:
+		}
+		f.Close()
+		<-batches
+	})
 }

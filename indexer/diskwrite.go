@@ -144,11 +144,10 @@ func (x *Indexer) beginAnew(d *disk) (rv string, err error) {
 // clearLocked removes everything from the collection.
 func (x *Indexer) clearLocked(d *disk, header store.Header) error {
 	d.cache.BeginAll()
-	if err := x.write.collection.Apply(store.Batch{Clear: true, Header: &header}); err != nil {
+	if err := x.writeDiskLocked(d, store.Batch{Clear: true, Header: &header}); err != nil {
 		d.cache.End(nil, nil, 0)
-		return d.refused(err)
+		return err
 	}
-	x.write.header = header
 	x.write.foreign = nil
 	d.foreign.Store(nil)
 	d.cache.End(nil, nil, d.writes.Add(1))

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -38,10 +39,10 @@ func diskNames() (names []string) {
 
 func TestCollector_Disk_ReportsItsCache(t *testing.T) {
 	const want = `
-# HELP warmcache_informer_cache_hits_total Objects of reads that were in the cache of decoded objects.
+# HELP warmcache_informer_cache_hits_total Reads of one object, by its key, that the cache of decoded objects answered.
 # TYPE warmcache_informer_cache_hits_total counter
 warmcache_informer_cache_hits_total{informer="pods"} 70
-# HELP warmcache_informer_cache_misses_total Objects of reads that had to be decoded.
+# HELP warmcache_informer_cache_misses_total Reads of one object, by its key, that had to look into the file, also for objects that do not exist.
 # TYPE warmcache_informer_cache_misses_total counter
 warmcache_informer_cache_misses_total{informer="pods"} 30
 # HELP warmcache_informer_cache_evictions_total Objects that had to leave the cache of decoded objects for others.
@@ -62,7 +63,7 @@ warmcache_informer_read_errors_total{informer="pods"} 0
 # HELP warmcache_informer_readable Whether objects can be read from the file (1), or reads fail or wait until they have been listed again (0).
 # TYPE warmcache_informer_readable gauge
 warmcache_informer_readable{informer="pods"} 1
-# HELP warmcache_informer_throttled Whether the watch is not read because too much waits for the disk.
+# HELP warmcache_informer_throttled Whether the watch is not read, because more waits for a disk that fails than the budget allows.
 # TYPE warmcache_informer_throttled gauge
 warmcache_informer_throttled{informer="pods"} 0
 `
@@ -86,6 +87,37 @@ func TestCollector_Disk_NotInMemory(t *testing.T) {
 	s := onDisk()
 	s.Residency = informer.Memory
 	wantSamples(t, reported{s}, "", diskNames()...)
+}
+
+// TestCollector_Disk_Informer has an informer that runs.
+func TestCollector_Disk_Informer(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		p := w.prepare(func(o *informer.Options) { o.Residency, o.MemoryBudget = informer.Disk, 2<<20 })
+		wantSamples(t, p.collector, "", diskNames()...) // there is no cache before it runs
+		p.start()
+		defer p.stop()
+		before, _ := informer.StatusOf(p.informer)
+		for range 3 {
+			if _, exists, err := p.informer.GetStore().GetByKey("web/a"); !exists || err != nil {
+				t.Errorf("%v, %v", exists, err)
+			}
+		}
+		st, _ := informer.StatusOf(p.informer)
+		if n := st.Cache.Hits + st.Cache.Misses - before.Cache.Hits - before.Cache.Misses; n != 3 || st.Cache.Hits == before.Cache.Hits {
+			t.Errorf("3 reads: %+v, before %+v", st.Cache, before.Cache)
+		}
+		p.want("Watching", fmt.Sprintf(`
+			objects 3
+			cache_hits_total %d
+			cache_misses_total %d
+			cache_evictions_total 0
+			cache_objects %d
+			cache_bytes %d
+			cache_budget_bytes 2097152
+			read_errors_total 0
+			readable 1
+			throttled 0`, st.Cache.Hits, st.Cache.Misses, st.Cache.Objects, st.Cache.Bytes))
+	})
 }
 
 func TestCollector_Disk_NumberOfSeries(t *testing.T) {

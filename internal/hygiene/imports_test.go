@@ -34,7 +34,7 @@ var layers = []layer{
 	{"fifo", []string{"store"}, "the queue knows deltas, not how objects are stored"},
 	{"reflector", []string{"store"}, "the state machine knows versions, not how objects are stored"},
 	{"informer", []string{"store", "codec", "indexer", "fifo", "reflector"}, "an informer works on any engine"},
-	{"factory", []string{"store", "codec", "informer"}, "the user brings the engine"},
+	{"factory", []string{"store", "codec", "indexer", "informer"}, "the user brings the engine; the indexer knows which residency can be meant"},
 	{"restmapper", []string{"store", "codec", "indexer"}, "what a server offers is kept like objects, without an informer"},
 	{"metrics", []string{"store", "informer", "reflector"}, "an optional reader of what the library reports; the phases are the reflector's"},
 	{"internal/hygiene", nil, "it reads sources, it does not link them"},
