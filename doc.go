@@ -47,13 +47,15 @@
 //  6. Never a crash loop. A damaged, foreign, newer or half-written file is set
 //     aside unharmed, and the start is a cold one.
 //  7. Never blocked by disk. A full or failing disk leaves the informer working
-//     from memory, retrying, and saying so.
+//     from memory, retrying, and saying so; in disk residency as long as 9 allows.
 //  8. Private. Files are 0600 in a 0700 directory. Secrets are not written in
 //     plaintext unless that is asked for.
-//  9. Bounded, as far as it goes today. What waits for a healthy disk is limited,
-//     and so are departed records; while the disk fails, the last state of each
-//     changed object waits. Not yet: the objects themselves are all in memory,
-//     decoded, as with client-go.
+//  9. Bounded. What waits for a healthy disk is limited, and so are departed records.
+//     In disk residency, memory depends on a budget and not on the number of objects,
+//     also during list, relist and replay, and when more changes than that wait for a
+//     disk that fails, the watch is not read any more. In memory residency, the
+//     default, all objects are in memory, decoded, as with client-go, and the last
+//     state of each changed object waits for as long as the disk fails.
 //
 // # Packages
 //

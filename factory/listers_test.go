@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/warmcache/warmcache/informer"
 	"github.com/warmcache/warmcache/internal/apitest"
 )
 
@@ -188,16 +189,11 @@ func wantSameReads(t *testing.T, when string, theirs, ours lists) {
 // the cache of a factory on disk may have.
 func content() (objs []runtime.Object) {
 	for _, namespace := range []string{"a", "a-b", "b"} {
-		for name, l := range map[string]map[string]string{
-			"plain": nil, "web": {"app": "web"}, "db": {"app": "db", "tier": "front"}, "large": {"app": "web", "tier": "front"}, "large2": nil,
-		} {
-			m := configMap(name)
-			m.Namespace, m.Labels = namespace, l
-			m.Annotations = map[string]string{"about": name + " of " + namespace}
-			if strings.HasPrefix(name, "large") {
-				m.Annotations["about"] = strings.Repeat(name, 50_000)
-			}
-			objs = append(objs, m)
+		for name, l := range map[string]map[string]string{"plain": nil, "web": {"app": "web"}, "db": {"app": "db", "tier": "front"}} {
+			objs = append(objs, annotated(namespace, name, "in "+namespace, l))
+		}
+		for i := range 10 {
+			objs = append(objs, annotated(namespace, fmt.Sprint("large", i), strings.Repeat("large", 10_000), map[string]string{"tier": "back"}))
 		}
 	}
 	for _, name := range []string{"n1", "n2"} {
@@ -211,6 +207,12 @@ func addIndexers(t *testing.T, f anyFactory, label string) {
 	if err := f.informer(configMaps).AddIndexers(indexByLabel(label)); err != nil {
 		t.Fatal(err)
 	}
+}
+
+func annotated(namespace, name, text string, l map[string]string) *corev1.ConfigMap {
+	m := configMap(name)
+	m.Namespace, m.Labels, m.Annotations = namespace, l, map[string]string{"text": text}
+	return m
 }
 
 // begin runs the informers of both resources.
@@ -235,11 +237,8 @@ func TestParity_Reads(t *testing.T) {
 			t.Run(storage+form, func(t *testing.T) {
 				inBubble(t, func(t *testing.T, server *apitest.Server) {
 					all, s := contestants(t, server), settings{db: newStore()}
-					compareReads(t, server, func() lists { return all["client-go "+form](s).(lists) }, func() lists {
-						f := all[storage+form](s).(lists)
-						t.Cleanup(func() { wantResidency(t, f, storage == "disk ") })
-						return f
-					})
+					compareReads(t, server, func() lists { return all["client-go "+form](s).(lists) },
+						func() lists { return all[storage+form](s).(lists) }, storage == "disk ")
 				})
 			})
 		}
@@ -247,13 +246,16 @@ func TestParity_Reads(t *testing.T) {
 }
 
 // compareReads compares with what was listed, after changes, and after a restart.
-func compareReads(t *testing.T, server *apitest.Server, newTheirs, newOurs func() lists) {
+func compareReads(t *testing.T, server *apitest.Server, newTheirs, newOurs func() lists, onDisk bool) {
 	t.Helper()
 	create(t, server, content()...)
 	theirs, ours := newTheirs(), newOurs()
 	defer begin(t, theirs)()
 	end := begin(t, ours)
 	wantSameReads(t, "as listed", theirs, ours)
+	if s := statusOf(ours.informer(configMaps)); (s.Residency == informer.Disk) != onDisk || (s.Cache.Evictions > 0) != onDisk {
+		t.Errorf("residency %v, %+v; on disk: want %v", s.Residency, s.Cache, onDisk)
+	}
 
 	changed, gone := configMap("plain"), configMap("web")
 	changed.Namespace, changed.Labels = "a", map[string]string{"app": "web"}

@@ -174,7 +174,8 @@ type gatherer struct {
 
 // take notes one record, and reports whether to go on.
 func (g *gatherer) take(key, value []byte) bool {
-	if g.foreign.hides(string(key), g.write) {
+	f := found{key: string(key)}
+	if g.foreign.hides(f.key, g.write) {
 		return true
 	}
 	if g.skip != nil {
@@ -184,7 +185,6 @@ func (g *gatherer) take(key, value []byte) bool {
 			return err == nil
 		}
 	}
-	f := found{key: string(key)}
 	if obj, ok := g.d.cache.AsOf(key, g.write); ok {
 		f.obj = obj
 	} else {

@@ -174,8 +174,11 @@ func following(key string) string {
 	return key + "\x00"
 }
 
-// writeDiskLocked hands a batch to the collection that changes no objects.
+// writeDiskLocked hands a batch to the collection that changes no single object.
 func (x *Indexer) writeDiskLocked(d *disk, batch store.Batch) error {
+	if x.write.collection == nil { // detached
+		return store.ErrClosed
+	}
 	if err := x.write.collection.Apply(batch); err != nil {
 		return d.refused(err)
 	}

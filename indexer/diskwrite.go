@@ -143,14 +143,14 @@ func (x *Indexer) beginAnew(d *disk) (rv string, err error) {
 
 // clearLocked removes everything from the collection.
 func (x *Indexer) clearLocked(d *disk, header store.Header) error {
-	if err := x.write.collection.Apply(store.Batch{Clear: true, Header: &header}); err != nil {
-		return d.refused(err)
+	d.cache.BeginAll()
+	if err := x.writeDiskLocked(d, store.Batch{Clear: true, Header: &header}); err != nil {
+		d.cache.End(nil, nil, 0)
+		return err
 	}
-	x.write.header = header
 	x.write.foreign = nil
 	d.foreign.Store(nil)
-	d.writes.Add(1)
-	d.cache.Purge()
+	d.cache.End(nil, nil, d.writes.Add(1))
 	x.count.Store(0)
 	return nil
 }

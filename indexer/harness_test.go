@@ -291,6 +291,8 @@ type spy struct {
 	store.Collection
 	// onApply sees each batch; an error refuses it.
 	onApply func(store.Batch) error
+	// applied sees each batch that was taken, before Apply returns.
+	applied func(store.Batch)
 	// onView runs before each View; an error refuses it.
 	onView func() error
 	// tx damages what is read.
@@ -303,7 +305,11 @@ func (s *spy) Apply(b store.Batch) error {
 			return err
 		}
 	}
-	return s.Collection.Apply(b)
+	err := s.Collection.Apply(b)
+	if err == nil && s.applied != nil {
+		s.applied(b)
+	}
+	return err
 }
 
 func (s *spy) View(fn func(store.Tx) error) error {

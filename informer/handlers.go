@@ -85,3 +85,14 @@ func (i *sharedIndexInformer) RemoveEventHandler(handle cache.ResourceEventHandl
 	defer i.delivery.Unlock()
 	return i.processor.remove(handle)
 }
+
+// resyncHandlers redelivers what the indexer holds to the handlers that want it now.
+func (i *sharedIndexInformer) resyncHandlers() {
+	if len(i.processor.dueForResync()) == 0 {
+		return
+	}
+	i.lifecycle.Lock()
+	queue := i.lifecycle.queue
+	i.lifecycle.Unlock()
+	queue.Resync()
+}

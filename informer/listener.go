@@ -3,6 +3,7 @@ package informer
 import (
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -33,7 +34,11 @@ type notification struct {
 	kind kind
 	// initial says that this belongs to what the handler must have been told to
 	// have synced; for OnAdd it is isInInitialList.
-	initial  bool
+	initial bool
+	// key is that of the object in the indexer. It is empty for what does not come
+	// from there, such as departed objects, and for initial lists from memory.
+	key string
+	// old is the state before, nil if there was none. OnDelete is not told of it.
 	old, obj any
 	// seq numbers the notifications of an informer.
 	seq uint64
@@ -42,17 +47,20 @@ type notification struct {
 }
 
 // listener relays notifications to one handler. Its queue is unbounded, as in
-// client-go: a slow handler delays neither the informer nor other handlers. It
-// implements cache.ResourceEventHandlerRegistration.
+// client-go: a slow handler delays neither the informer nor other handlers. What the
+// indexer does not hold in memory is not queued, see pass. It implements
+// cache.ResourceEventHandlerRegistration.
 type listener struct {
 	logger  klog.Logger
 	handler cache.ResourceEventHandler
 	name    string
 	clock   clock.Clock
-	// tracker counts the initial notifications that are not delivered yet.
+	// tracker counts the initial notifications that are not delivered yet, and the
+	// replay.
 	tracker *synctrack.SingleFileTracker
-	// finished is closed when the handler will not be called any more.
-	finished chan struct{}
+	// stop is closed by close, finished when the handler will not be called any
+	// more.
+	stop, finished chan struct{}
 
 	// resync is the handler's resync period; 0 means none.
 	resync time.Duration
@@ -63,8 +71,10 @@ type listener struct {
 		sync.Mutex
 		waiting []notification
 		closed  bool
+		pass    pass
 		// handled is the seq of the last notification that the handler has
-		// returned from; idle says that there is none left.
+		// returned from; idle says that there is none left. Neither counts the
+		// objects of a pass.
 		handled    uint64
 		idle       bool
 		nextResync time.Time
@@ -81,6 +91,7 @@ func newListener(logger klog.Logger, handler cache.ResourceEventHandler, c clock
 		clock:    c,
 		resync:   resync,
 		tracker:  synctrack.NewSingleFileTracker(fmt.Sprintf("%s + event handler %s", upstream, name)),
+		stop:     make(chan struct{}),
 		finished: make(chan struct{}),
 	}
 	l.wake = sync.NewCond(&l.mu)
@@ -98,18 +109,36 @@ func (l *listener) HasSyncedChecker() cache.DoneChecker { return l.tracker }
 // ShutdownChan is what cache.ShutDownEventHandler waits for.
 func (l *listener) ShutdownChan() <-chan struct{} { return l.finished }
 
-// add queues notifications for the handler, which it takes over.
+// add queues notifications for the handler, which it takes over, or in a replay what
+// they come to.
 func (l *listener) add(ns ...notification) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.waiting = slices.Grow(l.mu.waiting, len(ns))
+	for _, n := range ns {
+		if l.mu.pass.hides(n.key) {
+			l.queueLocked(unseen(n)...)
+		} else {
+			l.queueLocked(n)
+		}
+	}
+	l.mu.idle = l.mu.idle && len(l.mu.waiting) == 0
+	l.wake.Signal()
+}
+
+func (l *listener) queueLocked(ns ...notification) {
 	for _, n := range ns {
 		if n.initial {
 			l.tracker.Start()
 		}
+		l.mu.waiting = append(l.mu.waiting, n)
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.mu.waiting = append(l.mu.waiting, ns...)
-	l.mu.idle = l.mu.idle && len(ns) == 0
-	l.wake.Signal()
+}
+
+func (l *listener) takeWaitingLocked() []notification {
+	batch := l.mu.waiting
+	l.mu.waiting = nil
+	return batch
 }
 
 // close makes run return after the current notification. What waits is dropped,
@@ -117,49 +146,63 @@ func (l *listener) add(ns ...notification) {
 func (l *listener) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.mu.closed = true
+	if !l.mu.closed {
+		l.mu.closed = true
+		close(l.stop)
+	}
 	l.wake.Signal()
 }
 
 // run calls the handler until close.
 func (l *listener) run() {
 	defer close(l.finished)
-	for {
-		batch := l.next()
-		if batch == nil {
+	for l.await() {
+		batch, p := l.take()
+		if !l.callAll(batch) {
 			return
 		}
-		for n := range batch {
-			start := l.clock.Now()
-			ok := l.deliver(batch[n])
-			l.reportSlow(l.clock.Since(start), len(batch)-n-1)
-			if !ok {
-				// Only seen when crashes are configured not to end the process.
-				l.clock.Sleep(time.Second)
-			}
-			batch[n] = notification{} // let the objects go
-			if l.isClosed() {
-				return
-			}
+		if p != nil && !l.show(p) {
+			return
 		}
 	}
 }
 
-// next waits for notifications and takes all of them, or returns nil after
-// close.
-func (l *listener) next() []notification {
+// await waits for something to take, or returns false after close.
+func (l *listener) await() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for len(l.mu.waiting) == 0 && !l.mu.pass.pulls() && !l.mu.closed {
+		l.wake.Wait()
+	}
+	return !l.mu.closed
+}
+
+// callAll calls the handler for each notification of a batch and reports whether to
+// go on.
+func (l *listener) callAll(batch []notification) bool {
+	for n := range batch {
+		if !l.call(batch[n], len(batch)-n-1) {
+			return false
+		}
+		batch[n] = notification{} // let the objects go
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.mu.idle = len(l.mu.waiting) == 0
-	for len(l.mu.waiting) == 0 && !l.mu.closed {
-		l.wake.Wait()
+	return true
+}
+
+// call calls the handler, while left notifications of the batch wait, and reports
+// whether to go on.
+func (l *listener) call(n notification, left int) bool {
+	start := l.clock.Now()
+	ok := l.deliver(n)
+	l.reportSlow(l.clock.Since(start), left)
+	if !ok {
+		// Only seen when crashes are configured not to end the process.
+		l.clock.Sleep(time.Second)
 	}
-	if l.mu.closed {
-		return nil
-	}
-	batch := l.mu.waiting
-	l.mu.waiting = nil
-	return batch
+	return !l.isClosed()
 }
 
 // deliver calls the handler and reports whether it returned normally.
@@ -181,7 +224,7 @@ func (l *listener) deliver(n notification) (ok bool) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.mu.handled = n.seq
+	l.mu.handled = max(l.mu.handled, n.seq)
 	return true
 }
 

@@ -123,6 +123,15 @@ func (p *processor) distributeInitial(objects []any) {
 	}
 }
 
+// startReplay lets every listener have the stored objects as its initial list.
+func (p *processor) startReplay(from *source) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for l := range p.mu.listeners {
+		l.startReplay(from)
+	}
+}
+
 func initialAdds(objects []any) []notification {
 	ns := make([]notification, len(objects))
 	for n, obj := range objects {
@@ -160,15 +169,18 @@ func (p *processor) empty() bool {
 	return len(p.mu.listeners) == 0
 }
 
-// shouldResync asks every listener and reports whether any wants a resync.
-func (p *processor) shouldResync() bool {
+// dueForResync asks every listener and returns those that want a resync.
+func (p *processor) dueForResync() []*listener {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now, needed := p.clock.Now(), false
+	now := p.clock.Now()
+	var due []*listener
 	for l := range p.mu.listeners {
-		due := l.dueForResync(now)
-		p.mu.listeners[l] = due
-		needed = needed || due
+		isDue := l.dueForResync(now)
+		p.mu.listeners[l] = isDue
+		if isDue {
+			due = append(due, l)
+		}
 	}
-	return needed
+	return due
 }

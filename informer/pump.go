@@ -234,17 +234,17 @@ func (i *sharedIndexInformer) distribute(deltas []fifo.Delta, olds []any) {
 		case d.Type == cache.Sync:
 			i.notify(notification{kind: updated, old: d.Object, obj: d.Object}, true)
 		case d.Type == cache.Deleted:
-			seq := i.notify(notification{kind: deleted, obj: d.Object}, false)
+			seq := i.notify(notification{kind: deleted, key: d.Key, old: olds[n], obj: d.Object}, false)
 			i.trackDeparted(d.Key, olds[n], seq)
 		case olds[n] == nil:
-			i.notify(notification{kind: added, obj: d.Object}, false)
+			i.notify(notification{kind: added, key: d.Key, obj: d.Object}, false)
 		case uidOf(olds[n]) != uidOf(d.Object):
-			seq := i.notify(notification{kind: updated, old: olds[n], obj: d.Object}, false)
+			seq := i.notify(notification{kind: updated, key: d.Key, old: olds[n], obj: d.Object}, false)
 			i.trackDeparted(d.Key, olds[n], seq)
 		default:
 			// As in client-go, what did not change the version is a resync.
 			same := versionOf(olds[n]) == versionOf(d.Object)
-			i.notify(notification{kind: updated, old: olds[n], obj: d.Object}, same)
+			i.notify(notification{kind: updated, key: d.Key, old: olds[n], obj: d.Object}, same)
 		}
 	}
 }

@@ -280,7 +280,7 @@ func (i *sharedIndexInformer) resync(ctx context.Context) {
 	case <-i.synced:
 	}
 	i.lifecycle.Lock()
-	period, queue := i.lifecycle.resyncCheckPeriod, i.lifecycle.queue
+	period := i.lifecycle.resyncCheckPeriod
 	i.lifecycle.Unlock()
 	if period <= 0 {
 		return
@@ -291,8 +291,6 @@ func (i *sharedIndexInformer) resync(ctx context.Context) {
 			return
 		case <-i.clock.After(period):
 		}
-		if i.processor.shouldResync() {
-			queue.Resync()
-		}
+		i.resyncHandlers()
 	}
 }

@@ -9,9 +9,9 @@ import (
 // diskMetrics are the metrics of an informer whose objects stay in the file. Others
 // have no cache in front of one, and no reads that can fail.
 var diskMetrics = []metric[informer.Status]{
-	ofInformer.counter("cache_hits_total", "Objects of reads that were in the cache of decoded objects.",
+	ofInformer.counter("cache_hits_total", "Reads of one object, by its key, that the cache of decoded objects answered.",
 		func(s informer.Status) float64 { return float64(s.Cache.Hits) }),
-	ofInformer.counter("cache_misses_total", "Objects of reads that had to be decoded.",
+	ofInformer.counter("cache_misses_total", "Reads of one object, by its key, that had to look into the file, also for objects that do not exist.",
 		func(s informer.Status) float64 { return float64(s.Cache.Misses) }),
 	ofInformer.counter("cache_evictions_total", "Objects that had to leave the cache of decoded objects for others.",
 		func(s informer.Status) float64 { return float64(s.Cache.Evictions) }),
@@ -25,7 +25,7 @@ var diskMetrics = []metric[informer.Status]{
 		func(s informer.Status) float64 { return float64(s.ReadErrors) }),
 	ofInformer.gauge("readable", "Whether objects can be read from the file (1), or reads fail or wait until they have been listed again (0).",
 		func(s informer.Status) float64 { return truth(s.ReadErr == nil) }),
-	ofInformer.gauge("throttled", "Whether the watch is not read because too much waits for the disk.",
+	ofInformer.gauge("throttled", "Whether the watch is not read, because more waits for a disk that fails than the budget allows.",
 		func(s informer.Status) float64 { return truth(s.Throttled) }),
 }
 

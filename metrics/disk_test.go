@@ -38,10 +38,10 @@ func diskNames() (names []string) {
 
 func TestCollector_Disk_ReportsItsCache(t *testing.T) {
 	const want = `
-# HELP warmcache_informer_cache_hits_total Objects of reads that were in the cache of decoded objects.
+# HELP warmcache_informer_cache_hits_total Reads of one object, by its key, that the cache of decoded objects answered.
 # TYPE warmcache_informer_cache_hits_total counter
 warmcache_informer_cache_hits_total{informer="pods"} 70
-# HELP warmcache_informer_cache_misses_total Objects of reads that had to be decoded.
+# HELP warmcache_informer_cache_misses_total Reads of one object, by its key, that had to look into the file, also for objects that do not exist.
 # TYPE warmcache_informer_cache_misses_total counter
 warmcache_informer_cache_misses_total{informer="pods"} 30
 # HELP warmcache_informer_cache_evictions_total Objects that had to leave the cache of decoded objects for others.
@@ -62,7 +62,7 @@ warmcache_informer_read_errors_total{informer="pods"} 0
 # HELP warmcache_informer_readable Whether objects can be read from the file (1), or reads fail or wait until they have been listed again (0).
 # TYPE warmcache_informer_readable gauge
 warmcache_informer_readable{informer="pods"} 1
-# HELP warmcache_informer_throttled Whether the watch is not read because too much waits for the disk.
+# HELP warmcache_informer_throttled Whether the watch is not read, because more waits for a disk that fails than the budget allows.
 # TYPE warmcache_informer_throttled gauge
 warmcache_informer_throttled{informer="pods"} 0
 `

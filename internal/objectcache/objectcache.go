@@ -153,7 +153,8 @@ type Written[V any] struct {
 	Wanted bool
 }
 
-// End says what has become of the keys of Begin, with the number of the write.
+// End says what has become of the keys of Begin, with the number of the write. After
+// BeginAll the keys are nil.
 // Keys that are not named are as good as gone.
 func (c *Cache[V]) End(keys []string, written []Written[V], write uint64) {
 	c.mu.Lock()
@@ -182,13 +183,13 @@ func (c *Cache[V]) End(keys []string, written []Written[V], write uint64) {
 
 func charge(key string, size int64) int64 { return size + int64(len(key)) + entryOverhead }
 
-// Purge drops everything.
-func (c *Cache[V]) Purge() {
+// BeginAll is Begin for all keys, whether they are known or not, and drops all values.
+func (c *Cache[V]) BeginAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.mu.writes++
 	clear(c.mu.entries)
 	c.mu.newest, c.mu.oldest, c.mu.hand, c.mu.bytes = nil, nil, nil, 0
-	c.mu.writes += 2 // what is being read now is not to be kept
 }
 
 // Stats returns counters and sizes.
