@@ -68,6 +68,8 @@ func (b *bench) measure(ctx context.Context) error {
 		name string
 		run  func(context.Context) error
 	}{
+		{suiteOperations, b.operations},
+		{suiteCache, b.caches},
 		{suitePods, func(ctx context.Context) error {
 			return b.suite(ctx, cluster.Real, b.options.pods, realPhases)
 		}},

@@ -76,6 +76,9 @@ func (c *course) restarts(file string, then func(*process.Process) error) error 
 	if err != nil {
 		return err
 	}
+	if _, err := c.cluster.Change(); err != nil {
+		return err
+	}
 	if err := c.run(phaseReadsOnly, 0, start{file: file, readsOnly: true}); err != nil {
 		return err
 	}

@@ -3,11 +3,14 @@ package factory_test
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
@@ -15,7 +18,10 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/warmcache/warmcache/factory"
+	"github.com/warmcache/warmcache/indexer"
+	"github.com/warmcache/warmcache/informer"
 	"github.com/warmcache/warmcache/store"
+	"github.com/warmcache/warmcache/store/bolt"
 )
 
 func ExampleNew() {
@@ -44,6 +50,53 @@ func ExampleNew() {
 		return
 	}
 	fmt.Println(pod.Name)
+	// Output: shop
+}
+
+// Pods stay in the file, with a cache of at most 64 MiB in front. All other types are in
+// memory.
+func ExampleWithResidencyFor() {
+	client := fake.NewClientset(
+		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "shop", Labels: map[string]string{"app": "shop"}}},
+		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "db"}},
+	)
+	dir, err := os.MkdirTemp("", "warmcache")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.RemoveAll(dir)
+	db, err := bolt.Open(filepath.Join(dir, "cache.db"), bolt.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer db.Close() // when nobody reads any more
+
+	f, err := factory.New(client, db, factory.WithResidencyFor(informer.Disk, 64<<20, &corev1.Pod{}))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer f.Shutdown()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+
+	pods := f.Core().V1().Pods().Informer()
+	f.StartWithContext(ctx)
+	if err := f.WaitForCacheSyncWithContext(ctx).AsError(); err != nil {
+		fmt.Println(err)
+		return
+	}
+	// A lister would have all pods in memory to find one.
+	shops := indexer.Query{Selector: labels.SelectorFromSet(labels.Set{"app": "shop"})}
+	for pod, err := range indexer.Iterate[*corev1.Pod](pods.GetStore(), shops) {
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println(pod.Name)
+	}
 	// Output: shop
 }
 

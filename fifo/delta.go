@@ -60,6 +60,10 @@ type CaughtUp struct {
 type KnownObjects interface {
 	// ListKeys returns the keys of all known objects.
 	ListKeys() []string
+	// KeysIn calls fn, until it returns false, with the known keys behind after up
+	// to and including upTo, in byte order. An empty upTo is no end. What has been
+	// applied counts at once; nothing is applied meanwhile.
+	KeysIn(after, upTo string, fn func(key string) bool) error
 	// GetByKey returns the last known state. A key that ListKeys returned may
 	// exist with a nil item, if the object can no longer be read.
 	GetByKey(key string) (item any, exists bool, err error)

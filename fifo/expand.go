@@ -11,6 +11,8 @@ type expansion interface {
 	// next returns the next batch and whether there will be another. Its effort
 	// is bounded: it looks at no more than limit objects.
 	next(known KnownObjects, limit int) (batch Batch, more bool, err error)
+	// size is how many objects are waiting in it.
+	size() int
 }
 
 // resyncExpansion yields a Sync delta for each object that is still there when
@@ -37,13 +39,15 @@ func (e *resyncExpansion) next(known KnownObjects, limit int) (Batch, bool, erro
 	return batch, len(e.keys) > 0, nil
 }
 
+func (e *resyncExpansion) size() int { return 0 }
+
 // listExpansion reconciles a list with the known objects: first the deletes of
 // what is known and not listed, then what is listed and differs.
 type listExpansion struct {
 	rv string
 	// listed finds the delta of a key.
 	listed map[string]int
-	// deltas are what has not been compared yet. Those without a key were
+	// deltas are what has not been compared yet. Those without a type were
 	// removed again while the list was read.
 	deltas  []Delta
 	started bool
@@ -55,11 +59,11 @@ func (e *listExpansion) next(known KnownObjects, limit int) (Batch, bool, error)
 	if !e.started {
 		e.start(known.ListKeys())
 	}
-	deleted, err := e.deleted(known, limit)
+	deleted, err := tombstones(known, takeUpTo(&e.gone, limit))
 	if err != nil {
 		return Batch{}, false, err
 	}
-	changed, err := e.changed(known, limit-len(deleted))
+	changed, err := changed(known, takeUpTo(&e.deltas, limit-len(deleted)))
 	if err != nil {
 		return Batch{}, false, err
 	}
@@ -70,6 +74,8 @@ func (e *listExpansion) next(known KnownObjects, limit int) (Batch, bool, error)
 	batch.List, batch.RV = ListEnd, e.rv
 	return batch, false, nil
 }
+
+func (e *listExpansion) size() int { return len(e.deltas) }
 
 func (e *listExpansion) start(known []string) {
 	e.started = true
@@ -82,9 +88,10 @@ func (e *listExpansion) start(known []string) {
 	e.listed = nil // no longer needed, and large
 }
 
-func (e *listExpansion) deleted(known KnownObjects, limit int) ([]Delta, error) {
+// tombstones returns the deletes of those keys that are still known.
+func tombstones(known KnownObjects, keys []string) ([]Delta, error) {
 	var deltas []Delta
-	for _, key := range takeUpTo(&e.gone, limit) {
+	for _, key := range keys {
 		obj, exists, err := known.GetByKey(key)
 		if err != nil {
 			return nil, err
@@ -97,14 +104,15 @@ func (e *listExpansion) deleted(known KnownObjects, limit int) ([]Delta, error) 
 	return deltas, nil
 }
 
-func (e *listExpansion) changed(known KnownObjects, limit int) ([]Delta, error) {
-	taken := takeUpTo(&e.deltas, limit)
+// changed returns those of the listed objects that differ from what is known, and
+// clears taken, which may hold objects that were removed from the list again.
+func changed(known KnownObjects, taken []Delta) ([]Delta, error) {
 	// The array lives until the last of the list is done; its objects need not.
 	defer clear(taken)
 	listed := make([]Delta, 0, len(taken))
 	keys, objs := make([]string, 0, len(taken)), make([]any, 0, len(taken))
 	for _, d := range taken {
-		if d.Key != "" {
+		if d.Type == cache.Replaced {
 			listed, keys, objs = append(listed, d), append(keys, d.Key), append(objs, d.Object)
 		}
 	}
@@ -115,13 +123,13 @@ func (e *listExpansion) changed(known KnownObjects, limit int) ([]Delta, error) 
 	if err != nil {
 		return nil, err
 	}
-	changed := listed[:0]
+	differing := listed[:0]
 	for i, d := range listed {
 		if !unchanged[i] {
-			changed = append(changed, d)
+			differing = append(differing, d)
 		}
 	}
-	return changed, nil
+	return differing, nil
 }
 
 // takeUpTo removes up to limit elements from the front of s and returns them.

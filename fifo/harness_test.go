@@ -53,6 +53,18 @@ func (k *known) ListKeys() []string {
 	return keys
 }
 
+func (k *known) KeysIn(after, upTo string, fn func(string) bool) error {
+	if k.getErr != nil {
+		return k.getErr
+	}
+	for _, key := range slices.Sorted(slices.Values(k.ListKeys())) {
+		if key > after && (upTo == "" || key <= upTo) && !fn(key) {
+			break
+		}
+	}
+	return nil
+}
+
 func (k *known) GetByKey(key string) (any, bool, error) {
 	obj, exists := k.objects[key]
 	return obj, exists || k.unreadable[key], k.getErr
@@ -96,6 +108,24 @@ type fixture struct {
 
 func newFixture(t *testing.T, k *known) *fixture {
 	return &fixture{T: t, Queue: New(Options{Known: k}), known: k}
+}
+
+// newStreaming makes a queue whose lists are streamed, in parts of size.
+func newStreaming(t *testing.T, k *known, size, limit int) *fixture {
+	q := New(Options{Known: k, Stream: true, Limit: limit})
+	q.maxBatch = size
+	return &fixture{T: t, Queue: q, known: k}
+}
+
+type makeFixture func(*testing.T, *known) *fixture
+
+// eachKind runs a test of lists with both kinds. A list of one part yields the
+// same batches either way.
+func eachKind(t *testing.T, test func(*testing.T, makeFixture)) {
+	t.Run("collected", func(t *testing.T) { test(t, newFixture) })
+	t.Run("streamed", func(t *testing.T) {
+		test(t, func(t *testing.T, k *known) *fixture { return newStreaming(t, k, maxBatch, 0) })
+	})
 }
 
 // must fails the test at an error of the queue.

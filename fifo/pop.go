@@ -2,6 +2,7 @@ package fifo
 
 import (
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -17,6 +18,9 @@ func (q *Queue) PopBatch(process func(Batch) error) error {
 		start := time.Now()
 		err = process(batch)
 		q.metrics.latency.Observe(time.Since(start).Seconds())
+		if err == nil && (batch.List == ListEnd || batch.Reset) {
+			q.lost = nil
+		}
 	}
 	if err != nil {
 		q.Fail(err)
@@ -36,7 +40,7 @@ func (q *Queue) next() (Batch, error) {
 		if !more {
 			q.expansion = nil
 		}
-		if err != nil || !more || len(batch.Deltas) > 0 {
+		if err != nil || len(batch.Deltas) > 0 || !more && batch.List != ListPartial {
 			return batch, err
 		}
 		// Nothing in this part of a list has changed. Look again whether the
@@ -95,28 +99,78 @@ func (q *Queue) popLocked() item {
 	if it.isDelta() && q.mu.last[it.delta.Key] == q.mu.popped {
 		delete(q.mu.last, it.delta.Key)
 	}
+	if p, ok := it.expansion.(*part); ok {
+		p.stream.begun = true
+	}
 	q.mu.popped++
+	if q.mu.waiting -= it.size(); !q.isFullLocked() {
+		q.room.Broadcast()
+	}
 	return it
 }
 
 // Fail discards what is queued up to the next list, and what arrives until then,
 // and announces err, unless a list or a Reset is queued already: a list then
-// heals the store anyway. PopBatch calls it; the consumer does when it finds out
-// between batches that the store is not what it should be.
+// heals the store anyway, except after a LostError. Of a streamed list that has
+// reached the consumer, the rest is discarded too. PopBatch calls Fail; the
+// consumer does when it finds out between batches that the store is not what it
+// should be.
 func (q *Queue) Fail(err error) {
+	err = q.orLoss(err)
 	q.expansion = nil
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for len(q.mu.items) > 0 && !q.mu.items[0].isList() && !q.mu.items[0].reset {
+	for len(q.mu.items) > 0 && !q.mu.items[0].reset && (q.lost != nil || !q.mu.items[0].isList()) {
 		q.popLocked()
 	}
 	q.metrics.queued.Set(float64(len(q.mu.items)))
-	if len(q.mu.items) > 0 || q.mu.closed {
-		return
+	underWay := q.mu.stream
+	if underWay != nil && underWay.begun {
+		underWay.err = fmt.Errorf("%w: %w", ErrAbandoned, err)
+		underWay = nil
 	}
-	q.mu.failed = true
-	select {
-	case q.failures <- err:
-	default: // an earlier one has not been received and says the same
+	if len(q.mu.items) == 0 || underWay != nil { // which may still be aborted
+		q.mu.failed = true
+	}
+	if len(q.mu.items) == 0 && !q.mu.closed {
+		q.announceLocked(err)
 	}
 }
+
+// orLoss returns err, or a LostError around it while the objects that an earlier
+// one was about have not been listed yet.
+func (q *Queue) orLoss(err error) error {
+	var loss *LostError
+	switch {
+	case errors.As(err, &loss):
+		q.lost = loss
+	case q.lost != nil:
+		return &LostError{RV: q.lost.RV, Err: err}
+	}
+	return err
+}
+
+// announceLocked lets Failed deliver err. An earlier error that has not been
+// received says the same, unless this one says how to list.
+func (q *Queue) announceLocked(err error) {
+	if q.lost != nil && !q.lossWaitsLocked() {
+		q.takeBackLocked()
+	}
+	select {
+	case q.failures <- err:
+		q.mu.loss = q.lost != nil
+	default:
+	}
+}
+
+// takeBackLocked takes back what Failed has to deliver.
+func (q *Queue) takeBackLocked() {
+	select {
+	case <-q.failures: //nolint:errcheck // it says nothing any more
+	default:
+	}
+}
+
+// lossWaitsLocked reports whether Failed has a LostError to deliver. A list that
+// is under way then was not made because of it.
+func (q *Queue) lossWaitsLocked() bool { return q.mu.loss && len(q.failures) > 0 }

@@ -22,6 +22,13 @@ type Options struct {
 	// Transform, if set, is called once for every object that enters the
 	// queue, except tombstones and resynced objects. It must not return nil.
 	Transform cache.TransformFunc
+	// Stream hands lists on to the consumer while they are read; see the package
+	// documentation.
+	Stream bool
+	// Limit is how many objects may wait in the queue. Add, Update, Delete and the
+	// Add of a streamed list wait while there are as many, until the consumer makes
+	// room or fails, or Close. Zero is no limit.
+	Limit int
 	// Metrics, if set, makes the metrics of the queue, for an Identifier that is
 	// reserved, as client-go's queue does.
 	Metrics    cache.InformerMetricsProvider
@@ -33,6 +40,8 @@ type Options struct {
 type Queue struct {
 	known     KnownObjects
 	transform cache.TransformFunc
+	stream    bool
+	limit     int
 	failures  chan error
 	metrics   metrics
 	// maxBatch is the constant, except in tests.
@@ -41,6 +50,9 @@ type Queue struct {
 	// expansion is the item that PopBatch is turning into deltas. It belongs to
 	// the consumer.
 	expansion expansion
+	// lost is set from a LostError until a list has been applied. It is the
+	// consumer's, too.
+	lost *LostError
 
 	mu struct {
 		sync.Mutex
@@ -50,11 +62,19 @@ type Queue struct {
 		last map[string]uint64
 		// popped is how many items have left the queue.
 		popped uint64
+		// waiting is how many objects wait in items.
+		waiting int
+		// stream is the streamed list under way of which parts have been queued.
+		stream *stream
 		// failed is set while deltas are discarded until the next list.
 		failed bool
+		// loss says that what failures was last given is a LostError.
+		loss   bool
 		closed bool
 	}
-	cond *sync.Cond
+	// cond is signalled when there is an item, or none will come; room when waiting
+	// has fallen below the limit, or does not matter any more.
+	cond, room *sync.Cond
 }
 
 // item is one entry of the queue. Exactly one of delta, expansion, reset and
@@ -63,7 +83,8 @@ type item struct {
 	delta Delta
 	// rv is the version that holds after this item, or empty.
 	rv string
-	// expansion is what becomes deltas when it is reached: a list or a resync.
+	// expansion is what becomes deltas when it is reached: a list, or a part of
+	// one, or a resync.
 	expansion expansion
 	reset     bool
 	caughtUp  *CaughtUp
@@ -71,21 +92,39 @@ type item struct {
 
 func (it *item) isDelta() bool { return it.delta.Key != "" }
 
+// size is how many objects wait in the item.
+func (it *item) size() int {
+	switch {
+	case it.expansion != nil:
+		return it.expansion.size()
+	case it.isDelta():
+		return 1
+	}
+	return 0
+}
+
 func (it *item) isBookmark() bool { return it.rv != "" && !it.isDelta() }
 
+// isList reports whether a list begins here that has arrived whole, or goes on
+// arriving.
 func (it *item) isList() bool {
-	_, ok := it.expansion.(*listExpansion)
-	return ok
+	switch e := it.expansion.(type) {
+	case *listExpansion:
+		return true
+	case *part:
+		return e.first && e.stream.err == nil
+	}
+	return false
 }
 
 // New returns an empty queue.
 func New(o Options) *Queue {
 	q := &Queue{
-		known: o.Known, transform: o.Transform, failures: make(chan error, 1), maxBatch: maxBatch,
-		metrics: newMetrics(o.Identifier, o.Metrics),
+		known: o.Known, transform: o.Transform, stream: o.Stream, limit: o.Limit, failures: make(chan error, 1),
+		maxBatch: maxBatch, metrics: newMetrics(o.Identifier, o.Metrics),
 	}
 	q.mu.last = map[string]uint64{}
-	q.cond = sync.NewCond(&q.mu)
+	q.cond, q.room = sync.NewCond(&q.mu), sync.NewCond(&q.mu)
 	return q
 }
 
@@ -142,11 +181,15 @@ func (q *Queue) CaughtUp(confirmed bool) {
 }
 
 // Reset queues the order to forget all known objects without deleting them one
-// by one: they belong to another cluster. A list must follow. A failure of what
-// is queued before does not drop it.
+// by one: they belong to another cluster. A list must follow, and nothing that was
+// lost has to be listed any more. A failure of what is queued before does not drop
+// it.
 func (q *Queue) Reset() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.lossWaitsLocked() {
+		q.takeBackLocked()
+	}
 	q.appendLocked(item{reset: true})
 }
 
@@ -154,7 +197,8 @@ func (q *Queue) Reset() {
 // until it is received. A list that is queued meanwhile takes it back.
 func (q *Queue) Failed() <-chan error { return q.failures }
 
-// Len returns the number of queued items. A list counts as one.
+// Len returns the number of queued items. A list counts as one, or a streamed one
+// as one for each of its parts.
 func (q *Queue) Len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -167,10 +211,11 @@ func (q *Queue) Close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.mu.closed = true
-	q.mu.items = nil
+	q.mu.items, q.mu.waiting = nil, 0
 	q.metrics.queued.Set(0)
 	clear(q.mu.last)
 	q.cond.Broadcast()
+	q.room.Broadcast()
 }
 
 func (q *Queue) push(t cache.DeltaType, obj any) error {
@@ -182,13 +227,21 @@ func (q *Queue) push(t cache.DeltaType, obj any) error {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.mu.closed || q.mu.failed || q.compressLocked(d, rv) {
-		return nil
+	for {
+		if q.mu.closed || q.mu.failed || q.compressLocked(d, rv) {
+			return nil
+		}
+		if !q.isFullLocked() {
+			break
+		}
+		q.room.Wait()
 	}
 	q.appendLocked(item{delta: d, rv: rv})
 	q.mu.last[d.Key] = q.mu.popped + uint64(len(q.mu.items)) - 1
 	return nil
 }
+
+func (q *Queue) isFullLocked() bool { return q.limit > 0 && q.mu.waiting >= q.limit }
 
 // newDelta applies the transform and computes the key of its result, as client-go
 // does. A delta without a key or an object would vanish in the queue, while its
@@ -259,6 +312,7 @@ func (q *Queue) appendLocked(it item) {
 		return
 	}
 	q.mu.items = append(q.mu.items, it)
+	q.mu.waiting += it.size()
 	q.metrics.queued.Set(float64(len(q.mu.items)))
 	q.cond.Signal()
 }

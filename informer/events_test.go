@@ -37,7 +37,7 @@ func TestInformer_Updates_BeginWhereTheLastEnded(t *testing.T) {
 			},
 			UpdateFunc: func(old, obj any) {
 				cm := obj.(*corev1.ConfigMap)
-				if old != any(last[cm.Name]) {
+				if describe(old) != describe(last[cm.Name]) {
 					t.Errorf("an update of %s begins at %s, the last ended at %s", cm.Name, describe(old), describe(last[cm.Name]))
 				}
 				last[cm.Name] = cm

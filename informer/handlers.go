@@ -38,8 +38,8 @@ func (i *sharedIndexInformer) AddEventHandlerWithOptions(handler cache.ResourceE
 
 // join gives a handler the state as it is and all that follows. Before the
 // replay the state is not shown yet, and the replay will reach the handler. Only
-// when all of the state is queued may its tracker learn that upstream has synced:
-// it would count nothing as everything.
+// when all of the state is queued, or its replay has begun, may its tracker learn that
+// upstream has synced: it would count nothing as everything.
 func (i *sharedIndexInformer) join(l *listener) {
 	i.delivery.Lock()
 	defer i.delivery.Unlock()
@@ -47,7 +47,12 @@ func (i *sharedIndexInformer) join(l *listener) {
 		i.processor.add(l, nil)
 		return
 	}
-	initial := append(i.departedForLateHandler(), initialAdds(i.indexer.List())...)
+	initial := i.departedForLateHandler()
+	if s := i.stored(); s != nil {
+		l.startReplay(s) // comes after what has departed
+	} else {
+		initial = append(initial, initialAdds(i.indexer.List())...)
+	}
 	i.processor.add(l, initial)
 	i.trackLate(initial)
 	l.tracker.UpstreamHasSynced()
@@ -84,15 +89,4 @@ func (i *sharedIndexInformer) RemoveEventHandler(handle cache.ResourceEventHandl
 	i.delivery.Lock()
 	defer i.delivery.Unlock()
 	return i.processor.remove(handle)
-}
-
-// resyncHandlers redelivers what the indexer holds to the handlers that want it now.
-func (i *sharedIndexInformer) resyncHandlers() {
-	if len(i.processor.dueForResync()) == 0 {
-		return
-	}
-	i.lifecycle.Lock()
-	queue := i.lifecycle.queue
-	i.lifecycle.Unlock()
-	queue.Resync()
 }

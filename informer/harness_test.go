@@ -46,6 +46,8 @@ type world struct {
 	client kubernetes.Interface
 	// make makes informers.
 	make maker
+	// onDisk says that they keep their objects in the store only.
+	onDisk bool
 	// selector limits what informers list.
 	selector string
 }
@@ -68,10 +70,10 @@ func (w *world) whileDown(change func()) {
 // store.
 func bothModes(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
-	for name, m := range map[string]maker{"persistent": persistent, "in memory": inMemory} {
+	for name, m := range map[string]maker{"persistent": persistent, onDiskName: onDisk, "in memory": inMemory} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
-				w.make = m
+				w.make, w.onDisk = m, name == onDiskName
 				test(t, w)
 			})
 		})
@@ -84,6 +86,16 @@ type maker func(lw cache.ListerWatcher, o informer.Options) cache.SharedIndexInf
 // persistent is the informer with a store.
 func persistent(lw cache.ListerWatcher, o informer.Options) cache.SharedIndexInformer {
 	return must(informer.New(lw, &corev1.ConfigMap{}, o))
+}
+
+const onDiskName = "on disk"
+
+// onDisk is the informer in disk residency, if it has a store.
+func onDisk(lw cache.ListerWatcher, o informer.Options) cache.SharedIndexInformer {
+	if o.Store != nil {
+		o.Residency = informer.Disk
+	}
+	return persistent(lw, o)
 }
 
 // inMemory is the informer without a store.
@@ -100,7 +112,7 @@ func stock(lw cache.ListerWatcher, o informer.Options) cache.SharedIndexInformer
 }
 
 // makers are client-go's informer, which says what is right, and ours.
-var makers = map[string]maker{"client-go": stock, "persistent": persistent, "in memory": inMemory}
+var makers = map[string]maker{"client-go": stock, "persistent": persistent, onDiskName: onDisk, "in memory": inMemory}
 
 // asClientGo runs a test against client-go's informer, which says what is right,
 // and against ours, with and without a store.
@@ -109,7 +121,7 @@ func asClientGo(t *testing.T, test func(t *testing.T, w *world)) {
 	for name, m := range makers {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
-				w.make = m
+				w.make, w.onDisk = m, name == onDiskName
 				test(t, w)
 			})
 		})

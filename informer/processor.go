@@ -132,6 +132,15 @@ func (p *processor) startReplay(from *source) {
 	}
 }
 
+// resyncAll redelivers the stored objects to every listener.
+func (p *processor) resyncAll(from *source) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for l := range p.mu.listeners {
+		l.resyncAnew(from)
+	}
+}
+
 func initialAdds(objects []any) []notification {
 	ns := make([]notification, len(objects))
 	for n, obj := range objects {

@@ -272,7 +272,8 @@ func versionOf(obj any) string {
 //     again ends as present;
 //   - every handler is given exactly one OnAdd for each object, and all that
 //     follows;
-//   - nobody sees HasSynced before all of that is queued.
+//   - nobody sees HasSynced before all of that is queued or, in disk residency, there
+//     for every handler to take.
 //
 // The end of the start, with its outcome, is the first mark that is confirmed.
 func (i *sharedIndexInformer) caughtUp(ctx context.Context, mark fifo.CaughtUp) {
@@ -291,14 +292,10 @@ func (i *sharedIndexInformer) caughtUp(ctx context.Context, mark fifo.CaughtUp) 
 func (i *sharedIndexInformer) replay(ctx context.Context) {
 	start := i.clock.Now()
 	i.replayDeparted(ctx)
-	objects := i.indexer.List()
-	for _, obj := range objects {
-		i.mutations.AddObject(obj)
-	}
-	i.processor.distributeInitial(objects)
+	objects := i.replayStored()
 	i.delivery.replayed = true
 	close(i.synced)
 	i.processor.upstreamSynced()
-	klog.FromContext(ctx).V(2).Info("Informer has synced", "informer", i.name(), "objects", len(objects),
+	klog.FromContext(ctx).V(2).Info("Informer has synced", "informer", i.name(), "objects", objects,
 		"confirmed", i.confirmed.Load(), "replay", i.clock.Since(start).Round(time.Millisecond))
 }

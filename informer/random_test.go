@@ -299,6 +299,7 @@ func (c *chaos) begin(n int) *life {
 	if !l.safe && c.chance(25) {
 		l.events = 1 + c.rand.IntN(20)
 	}
+	residency := informer.Residency(c.rand.IntN(2))
 	listBelow := int64(-1)
 	if c.chance(5) {
 		listBelow = 1 << 20
@@ -307,8 +308,9 @@ func (c *chaos) begin(n int) *life {
 		o.Store = &mortalStore{o.Store, l}
 		o.Start = l.policy
 		o.ListBelow = listBelow
+		o.Residency = residency
 	})
-	c.note("life %d: server at %s, %s", n, l.startRV, l.policy)
+	c.note("life %d: server at %s, %s, %s", n, l.startRV, l.policy, residency)
 	if c.chance(70) {
 		l.handle()
 	}

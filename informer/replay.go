@@ -1,10 +1,13 @@
 package informer
 
 import (
+	"errors"
 	"sync"
 	"time"
 
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/warmcache/warmcache/store"
 )
 
 // rereadPause is how long a handler waits at least before stored objects that could
@@ -64,6 +67,8 @@ type pass struct {
 	after string
 	// replay tells the initial list from a resync.
 	replay bool
+	// again is set when all of it has to be shown anew, as a resync, afterwards.
+	again bool
 	// stuck is set when nothing can be read any more.
 	stuck bool
 }
@@ -75,6 +80,14 @@ func (p *pass) pulls() bool { return p.from != nil && !p.stuck }
 
 // hides reports whether the handler does not know of the key yet.
 func (p *pass) hides(key string) bool { return p.from != nil && p.replay && key > p.after }
+
+// next is the pass that follows a pass.
+func (p *pass) next() pass {
+	if p.again {
+		return pass{from: p.from}
+	}
+	return pass{}
+}
 
 // unseen is what a handler is told of a change to an object that it has not been
 // shown. The object that ends is; what takes its name is not, the replay comes to it.
@@ -114,16 +127,21 @@ func (p *part) notification(key string, obj any) notification {
 // called under the delivery lock, at the moment from which changes are distributed.
 func (l *listener) startReplay(from *source) {
 	l.tracker.Start() // until the end of the pass
-	l.startPass(pass{from: from, replay: true})
+	l.startPass(pass{from: from, replay: true}, false)
 }
 
 // startResync redelivers the stored objects, unless a pass is under way.
-func (l *listener) startResync(from *source) { l.startPass(pass{from: from}) }
+func (l *listener) startResync(from *source) { l.startPass(pass{from: from}, false) }
 
-func (l *listener) startPass(p pass) {
+// resyncAnew redelivers the stored objects, all of them, if need be after the pass
+// that is under way.
+func (l *listener) resyncAnew(from *source) { l.startPass(pass{from: from}, true) }
+
+func (l *listener) startPass(p pass, again bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.mu.pass.underWay() {
+		l.mu.pass.again = l.mu.pass.again || again
 		return
 	}
 	l.mu.pass = p
@@ -152,7 +170,7 @@ func (l *listener) pull(p pass) ([]notification, *part) {
 	switch {
 	case err != nil:
 	case c.Len() == 0:
-		l.mu.pass = pass{}
+		l.mu.pass = l.mu.pass.next()
 	default:
 		l.mu.pass.after = c.Key(c.Len() - 1)
 	}
@@ -215,7 +233,8 @@ func (l *listener) awaitReadable(p *part, err error) bool {
 		return false
 	case <-l.clock.After(rereadPause):
 	}
-	if !p.from.objects.AwaitReadable(l.stop) {
+	// A closed store does not come back.
+	if errors.Is(err, store.ErrClosed) || !p.from.objects.AwaitReadable(l.stop) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.mu.pass.stuck = true

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -86,6 +87,37 @@ func TestCollector_Disk_NotInMemory(t *testing.T) {
 	s := onDisk()
 	s.Residency = informer.Memory
 	wantSamples(t, reported{s}, "", diskNames()...)
+}
+
+// TestCollector_Disk_Informer has an informer that runs.
+func TestCollector_Disk_Informer(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		p := w.prepare(func(o *informer.Options) { o.Residency, o.MemoryBudget = informer.Disk, 2<<20 })
+		wantSamples(t, p.collector, "", diskNames()...) // there is no cache before it runs
+		p.start()
+		defer p.stop()
+		before, _ := informer.StatusOf(p.informer)
+		for range 3 {
+			if _, exists, err := p.informer.GetStore().GetByKey("web/a"); !exists || err != nil {
+				t.Errorf("%v, %v", exists, err)
+			}
+		}
+		st, _ := informer.StatusOf(p.informer)
+		if n := st.Cache.Hits + st.Cache.Misses - before.Cache.Hits - before.Cache.Misses; n != 3 || st.Cache.Hits == before.Cache.Hits {
+			t.Errorf("3 reads: %+v, before %+v", st.Cache, before.Cache)
+		}
+		p.want("Watching", fmt.Sprintf(`
+			objects 3
+			cache_hits_total %d
+			cache_misses_total %d
+			cache_evictions_total 0
+			cache_objects %d
+			cache_bytes %d
+			cache_budget_bytes 2097152
+			read_errors_total 0
+			readable 1
+			throttled 0`, st.Cache.Hits, st.Cache.Misses, st.Cache.Objects, st.Cache.Bytes))
+	})
 }
 
 func TestCollector_Disk_NumberOfSeries(t *testing.T) {

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/klog/v2"
+
 	"github.com/warmcache/warmcache/bench/internal/subject"
 	"github.com/warmcache/warmcache/bench/internal/usage"
 )
@@ -29,6 +31,9 @@ func IsChild() bool { return os.Getenv(childEnv) != "" }
 func Child(stdin io.Reader, stdout io.Writer) int {
 	// Ctrl-C reaches all processes of a terminal. The parent deals with it.
 	signal.Ignore(os.Interrupt)
+	// Errors are still shown. How a start came out is in the report.
+	klog.LogToStderr(false)
+	klog.SetOutput(io.Discard)
 	out := json.NewEncoder(stdout)
 	if err := runChild(stdin, out); err != nil {
 		_ = out.Encode(Report{Error: err.Error()})

@@ -80,7 +80,9 @@ type Benchmark struct {
 	Nanos   float64 `json:"nanos"`
 	// AgainstNanos is 0 if there is nothing to compare it with.
 	AgainstNanos float64 `json:"againstNanos,omitempty"`
-	Allocs       float64 `json:"allocs"`
+	// Limit of the ratio, which is an aim.
+	Limit  float64 `json:"limit,omitempty"`
+	Allocs float64 `json:"allocs"`
 }
 
 // Ratio is how many times longer it takes than what it is compared with.
@@ -90,12 +92,15 @@ func (b Benchmark) Ratio() float64 { return ratio(b.Nanos, b.AgainstNanos) }
 type HitRate struct {
 	Reads string `json:"reads"`
 	// Capacity is the number of objects that fit, of Objects that are read.
-	Capacity int `json:"capacity"`
-	Objects  int `json:"objects"`
-	// Ours, LRU and Optimum are parts of all reads. The optimum knows the future.
-	Ours    float64 `json:"ours"`
-	LRU     float64 `json:"lru"`
-	Optimum float64 `json:"optimum"`
+	Capacity int    `json:"capacity"`
+	Objects  int    `json:"objects"`
+	Rates    []Rate `json:"rates"`
+}
+
+// Rate is the part of all reads that a policy has kept the object of.
+type Rate struct {
+	Policy string  `json:"policy"`
+	Rate   float64 `json:"rate"`
 }
 
 // Aim is a figure that must not be above its limit.

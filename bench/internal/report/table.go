@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -65,7 +66,7 @@ CPU        seconds of it, until everything was durable
 heap       in use afterwards; peak heap has garbage, too
 RssAnon    physical memory of the process alone, at its highest
 received   on the wire
-1/n        of what client-go has in the same phase`
+1/n, xn    part or multiple of what client-go has in the same phase`
 
 func (p *printer) suite(s *Suite) {
 	p.line("\n%d %s pods\n", s.Pods, s.Shape)
@@ -99,10 +100,13 @@ func runCells(r Run, base process.Report) []string {
 	}
 }
 
-// part says what part of base the value is, as 1/n.
+// part says what part of base the value is, as 1/n, or how many times as large.
 func part[T int64 | float64](value, base T) string {
-	if base == 0 || value == 0 {
+	switch {
+	case base == 0 || value == 0:
 		return ""
+	case value > base:
+		return fmt.Sprintf("x%.2f", float64(value)/float64(base))
 	}
 	return fmt.Sprintf("1/%.3g", float64(base)/float64(value))
 }
@@ -143,11 +147,17 @@ func (p *printer) hitRates(all []HitRate) {
 		return
 	}
 	p.line("\nHit rates of caches of the same size\n")
-	rows := [][]string{{"reads", "objects", "fit", "ours", "LRU", "optimum"}}
+	head := []string{"reads", "objects", "fit"}
+	for _, rate := range all[0].Rates {
+		head = append(head, rate.Policy)
+	}
+	rows := [][]string{head}
 	for _, h := range all {
-		rows = append(rows, []string{
-			h.Reads, fmt.Sprint(h.Objects), fmt.Sprint(h.Capacity), percent(h.Ours), percent(h.LRU), percent(h.Optimum),
-		})
+		row := []string{h.Reads, strconv.Itoa(h.Objects), strconv.Itoa(h.Capacity)}
+		for _, rate := range h.Rates {
+			row = append(row, percent(rate.Rate))
+		}
+		rows = append(rows, row)
 	}
 	p.table(rows)
 }

@@ -24,6 +24,9 @@ import (
 // NodeIndex is the index that every subject has, besides that of namespaces.
 const NodeIndex = "node"
 
+// residencies of those kinds that have one.
+var residencies = map[Kind]informer.Residency{Memory: informer.Memory, Disk: informer.Disk}
+
 // poll is how often a condition is looked at that has no channel.
 const poll = 2 * time.Millisecond
 
@@ -84,7 +87,9 @@ func (x *Subject) newInformer(s Spec, lw cache.ListerWatcher) error {
 		IndexVersions: map[string]string{NodeIndex: "1"},
 		// A small collection would be listed, which is quicker and would be
 		// another measurement.
-		ListBelow: -1,
+		ListBelow:    -1,
+		Residency:    residencies[s.Kind],
+		MemoryBudget: s.Budget,
 	}
 	if s.Resumed {
 		o.Start = informer.Resumed
@@ -145,6 +150,9 @@ func (x *Subject) Settle(ctx context.Context) error {
 		}
 		if !status.Persistent || status.Durability.Err != nil {
 			return false, fmt.Errorf("nothing is written to the file: %w", status.Durability.Err)
+		}
+		if want := residencies[x.kind]; status.Residency != want {
+			return false, fmt.Errorf("the residency is %v, not %v", status.Residency, want)
 		}
 		durable := status.PersistedRV == status.RV && status.Durability.Pending == 0
 		return status.Confirmed && durable, nil
