@@ -53,14 +53,15 @@ func (q *Queue) next() (Batch, error) {
 func (q *Queue) take() (Batch, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for q.expansion == nil && len(q.mu.items) == 0 && !q.mu.closed {
+	for q.expansion == nil && len(q.mu.items) == 0 && !q.mu.closed && !q.mu.woken {
 		q.cond.Wait()
 	}
 	defer func() { q.metrics.queued.Set(float64(len(q.mu.items))) }()
+	q.mu.woken = false
 	switch {
 	case q.mu.closed:
 		return Batch{}, ErrClosed
-	case q.expansion != nil:
+	case q.expansion != nil || len(q.mu.items) == 0:
 		return Batch{}, nil
 	case q.mu.items[0].expansion != nil:
 		q.expansion = q.popLocked().expansion

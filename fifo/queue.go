@@ -10,9 +10,9 @@ import (
 	"github.com/warmcache/warmcache/internal/isnil"
 )
 
-// maxBatch is how many deltas go into one batch, as in client-go
-// (the_real_fifo.go): large enough to share locks and commits, small enough that
-// readers and handlers are not kept waiting.
+// maxBatch is the default of Options.MaxBatch, client-go's (the_real_fifo.go): large
+// enough to share locks and commits, small enough that readers and handlers are not
+// kept waiting.
 const maxBatch = 1000
 
 // Options configure a Queue.
@@ -29,6 +29,9 @@ type Options struct {
 	// Add of a streamed list wait while there are as many, until the consumer makes
 	// room or fails, or Close. Zero is no limit.
 	Limit int
+	// MaxBatch is how many deltas go into one batch, and how many objects into a part of
+	// a streamed list; 0 means 1000.
+	MaxBatch int
 	// Metrics, if set, makes the metrics of the queue, for an Identifier that is
 	// reserved, as client-go's queue does.
 	Metrics    cache.InformerMetricsProvider
@@ -44,8 +47,7 @@ type Queue struct {
 	limit     int
 	failures  chan error
 	metrics   metrics
-	// maxBatch is the constant, except in tests.
-	maxBatch int
+	maxBatch  int
 
 	// expansion is the item that PopBatch is turning into deltas. It belongs to
 	// the consumer.
@@ -71,6 +73,8 @@ type Queue struct {
 		// loss says that what failures was last given is a LostError.
 		loss   bool
 		closed bool
+		// woken says that PopBatch is not to wait.
+		woken bool
 	}
 	// cond is signalled when there is an item, or none will come; room when waiting
 	// has fallen below the limit, or does not matter any more.
@@ -121,7 +125,10 @@ func (it *item) isList() bool {
 func New(o Options) *Queue {
 	q := &Queue{
 		known: o.Known, transform: o.Transform, stream: o.Stream, limit: o.Limit, failures: make(chan error, 1),
-		maxBatch: maxBatch, metrics: newMetrics(o.Identifier, o.Metrics),
+		maxBatch: o.MaxBatch, metrics: newMetrics(o.Identifier, o.Metrics),
+	}
+	if q.maxBatch <= 0 {
+		q.maxBatch = maxBatch
 	}
 	q.mu.last = map[string]uint64{}
 	q.cond, q.room = sync.NewCond(&q.mu), sync.NewCond(&q.mu)
@@ -203,6 +210,15 @@ func (q *Queue) Len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return len(q.mu.items)
+}
+
+// Wake makes PopBatch, if it waits or when it is called next, pass an empty batch to
+// process should nothing be queued: for a consumer that has something else to do.
+func (q *Queue) Wake() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.mu.woken = true
+	q.cond.Signal()
 }
 
 // Close makes PopBatch return ErrClosed from now on. What is queued is dropped:

@@ -489,3 +489,28 @@ func finished(last map[string]int, each int) bool {
 	}
 	return true
 }
+
+func TestQueue_Wake_PassesAnEmptyBatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, newKnown())
+		batches := make(chan Batch)
+		go func() {
+			for f.PopBatch(func(b Batch) error { batches <- b; return nil }) == nil { //nolint:revive // until Close
+			}
+			close(batches)
+		}()
+		synctest.Wait()
+		f.Wake() // it waits
+		f.want(<-batches, "")
+		f.must(f.Add(object("a", "1")))
+		f.want(<-batches, "Added a@1 rv=1")
+		synctest.Wait()
+		select {
+		case b := <-batches:
+			t.Errorf("woken again, by nobody: %s", describe(b))
+		default:
+		}
+		f.Close()
+		<-batches
+	})
+}

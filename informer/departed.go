@@ -154,8 +154,13 @@ func (i *sharedIndexInformer) takeDeparted(ctx context.Context) []indexer.Depart
 	var ops []store.DepartedOp
 	for _, d := range all {
 		id := departedID{d.Key, d.UID}
+		held, err := i.heldUID(d.Key)
+		if err != nil {
+			logger.Error(err, "It is not known which objects of an earlier run are gone; their deletes are not delivered", "informer", i.name())
+			return nil
+		}
 		switch {
-		case string(i.heldUID(d.Key)) == d.UID:
+		case string(held) == d.UID:
 			// A selector has taken it back: it is not gone.
 			ops = append(ops, id.removal())
 			continue

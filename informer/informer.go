@@ -72,6 +72,8 @@ type sharedIndexInformer struct {
 		unversioned bool
 		// replayed is set once handlers have been given the initial state.
 		replayed bool
+		// refill is set while a list fills a collection whose objects were lost.
+		refill *refilling
 		// cold says why there is no stored copy to go on from; empty if there is.
 		cold     string
 		departed departedTracker

@@ -13,6 +13,7 @@ import (
 
 	"github.com/warmcache/warmcache/fifo"
 	"github.com/warmcache/warmcache/indexer"
+	"github.com/warmcache/warmcache/store"
 )
 
 // errContradiction means that the server speaks of objects as if we held another
@@ -44,30 +45,64 @@ func (i *sharedIndexInformer) load(ctx context.Context) bool {
 	return true
 }
 
-// restore writes everything anew whenever the file is found damaged. It must not
-// begin before load has returned.
+// restore deals with a file that is found damaged. It must not begin before load has
+// returned. In memory residency it writes everything anew; in disk residency it wakes
+// the pump, whose next batch begins anew: see refill.
 func (i *sharedIndexInformer) restore(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-i.indexer.Lost():
+	for i.indexer.AwaitLost(ctx) {
+		if i.indexer.Residency() == Memory {
 			i.indexer.Restore()
+			continue
+		}
+		i.lifecycle.queue.Wake()
+		if !i.indexer.AwaitReadable(ctx.Done()) {
+			return
 		}
 	}
 }
 
-// pump applies batches until the queue is closed.
-func (i *sharedIndexInformer) pump(ctx context.Context) {
-	for {
+// roomCheck is how often the pump looks whether a failing disk has healed.
+const roomCheck = time.Second
+
+// pump applies batches until the queue is closed. Without a store, disk residency
+// cannot go on: then it calls stopReading and waits for the end.
+func (i *sharedIndexInformer) pump(ctx context.Context, stopReading func()) {
+	for i.awaitRoom(ctx) {
 		err := i.lifecycle.queue.PopBatch(func(b fifo.Batch) error { return i.apply(ctx, b) })
-		if errors.Is(err, fifo.ErrClosed) {
+		switch {
+		case errors.Is(err, fifo.ErrClosed):
 			return
-		}
-		if err != nil {
+		case errors.Is(err, store.ErrClosed):
+			klog.FromContext(ctx).Error(err, "The store was closed under an informer in disk residency; the informer does not go on", "informer", i.name())
+			stopReading()
+			<-ctx.Done()
+			return
+		case err != nil:
 			klog.FromContext(ctx).Error(err, "Changes could not be applied; listing again", "informer", i.name())
 		}
 	}
+}
+
+// awaitRoom waits, in disk residency, as long as too much waits for a disk that fails.
+// Meanwhile the queue gets full, and the reflector does not read on. It returns false
+// if ctx ends.
+func (i *sharedIndexInformer) awaitRoom(ctx context.Context) bool {
+	for i.indexer.IsFull() {
+		if !i.throttled.Swap(true) {
+			d, _ := i.indexer.Durability()
+			klog.FromContext(ctx).Error(d.Err, "Too much waits for the disk; the watch is not read until it has been written",
+				"informer", i.name(), "bytes", d.Pending)
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-i.clock.After(roomCheck):
+		}
+	}
+	if i.throttled.Swap(false) {
+		klog.FromContext(ctx).Info("The watch is read again", "informer", i.name())
+	}
+	return true
 }
 
 // apply brings one batch into the indexer and then to the handlers, in this
@@ -75,20 +110,30 @@ func (i *sharedIndexInformer) pump(ctx context.Context) {
 func (i *sharedIndexInformer) apply(ctx context.Context, b fifo.Batch) error {
 	i.delivery.Lock()
 	defer i.delivery.Unlock()
+	if err := i.beginAnew(); err != nil {
+		return err
+	}
 	if b.Reset {
-		i.reset()
+		i.reset(ctx)
 	}
 	if b.List != fifo.NoList {
 		i.delivery.listed = true
 	}
-	if err := i.contradiction(b.Deltas); err != nil {
-		return err
+	err := i.contradiction(b.Deltas)
+	var olds []any
+	if err == nil {
+		olds, err = i.store(b)
 	}
-	olds, err := i.store(b)
 	if err != nil {
+		if lost := i.beginAnew(); lost != nil {
+			return lost
+		}
 		return err
 	}
-	if i.delivery.replayed {
+	switch {
+	case i.delivery.refill != nil:
+		i.refill(b)
+	case i.delivery.replayed:
 		i.distribute(b.Deltas, olds)
 	}
 	if b.CaughtUp != nil {
@@ -100,15 +145,21 @@ func (i *sharedIndexInformer) apply(ctx context.Context, b fifo.Batch) error {
 // reset forgets the objects of another cluster. Handlers that have been shown
 // them, which only the Stale policy does before the cluster is known, must not
 // keep them.
-func (i *sharedIndexInformer) reset() {
-	objects := i.indexer.List()
+func (i *sharedIndexInformer) reset(ctx context.Context) {
+	var shown []any
+	if i.delivery.replayed {
+		for obj, err := range i.indexer.Objects(indexer.Query{}) {
+			if err != nil {
+				klog.FromContext(ctx).Error(err, "Deletes of objects of another cluster are not delivered", "informer", i.name())
+				break
+			}
+			shown = append(shown, obj)
+		}
+	}
 	i.indexer.Reset()
 	i.delivery.cold = "the stored objects belong to another cluster"
 	i.delivery.departed.reset()
-	if !i.delivery.replayed {
-		return
-	}
-	for _, obj := range objects {
+	for _, obj := range shown {
 		tombstone := cache.DeletedFinalStateUnknown{Key: keyOf(obj), Obj: obj}
 		i.notify(notification{kind: deleted, obj: tombstone}, false)
 	}
@@ -131,7 +182,10 @@ func (i *sharedIndexInformer) contradiction(deltas []fifo.Delta) error {
 	for _, d := range deltas {
 		uid, known := present[d.Key]
 		if !known {
-			uid = i.heldUID(d.Key)
+			var err error
+			if uid, err = i.heldUID(d.Key); err != nil {
+				return err
+			}
 		}
 		switch {
 		case d.Type == cache.Sync:
@@ -150,10 +204,9 @@ func (i *sharedIndexInformer) contradiction(deltas []fifo.Delta) error {
 }
 
 // heldUID returns the UID of the object that is stored under key, or "" if none is.
-func (i *sharedIndexInformer) heldUID(key string) types.UID {
-	// GetByKey in memory residency has no error, and meta has none for nil.
-	old, _, _ := i.indexer.GetByKey(key)
-	return uidOf(old)
+func (i *sharedIndexInformer) heldUID(key string) (types.UID, error) {
+	old, _, err := i.indexer.GetByKey(key)
+	return uidOf(old), err // meta has none for nil
 }
 
 func uidOf(obj any) types.UID {

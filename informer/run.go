@@ -55,7 +55,9 @@ func (i *sharedIndexInformer) RunWithContext(ctx context.Context) {
 	defer feeders.Wait()
 	// The reflector's lines, and those of the watch error handler, say the type only.
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "informer", i.name())
-	feeders.StartWithContext(klog.NewContext(ctx, logger), i.start.reflector.Run)
+	reading, stopReading := context.WithCancel(klog.NewContext(ctx, logger))
+	defer stopReading()
+	feeders.StartWithContext(reading, i.start.reflector.Run)
 	feeders.StartWithContext(ctx, i.resync)
 	feeders.StartWithContext(ctx, i.expireDeparted)
 	feeders.StartWithContext(ctx, func(ctx context.Context) {
@@ -64,7 +66,10 @@ func (i *sharedIndexInformer) RunWithContext(ctx context.Context) {
 	})
 	if i.load(ctx) {
 		feeders.StartWithContext(ctx, i.restore)
-		i.pump(ctx)
+		i.pump(ctx, func() {
+			stopReading()
+			i.lifecycle.queue.Close()
+		})
 	}
 }
 
@@ -224,10 +229,7 @@ func (i *sharedIndexInformer) prepare(ctx context.Context, origin indexer.Origin
 		// too small.
 		origin.RV, origin.Reason = "", "a watch of a fake client cannot be resumed"
 	}
-	i.lifecycle.queue = fifo.New(fifo.Options{
-		Known: i.indexer.Known(), Transform: i.lifecycle.transform,
-		Metrics: i.options.InformerMetricsProvider, Identifier: i.options.Identifier,
-	})
+	i.lifecycle.queue = fifo.New(i.queueOptionsLocked())
 	i.start.Lock()
 	defer i.start.Unlock()
 	i.start.reflector = reflector.New(reflector.Options{
@@ -248,6 +250,24 @@ func (i *sharedIndexInformer) prepare(ctx context.Context, origin indexer.Origin
 		Clock:             i.clock,
 	})
 	klog.FromContext(ctx).V(2).Info("Starting informer", "informer", i.name(), "storedRV", origin.RV, "storedObjects", origin.Totals.Count)
+}
+
+// Bounds of the queue in disk residency, in objects: what is read ahead of the pump, and
+// what the pump applies at once.
+const (
+	diskQueue = 1000
+	diskBatch = 250
+)
+
+func (i *sharedIndexInformer) queueOptionsLocked() fifo.Options {
+	o := fifo.Options{
+		Known: i.indexer.Known(), Transform: i.lifecycle.transform,
+		Metrics: i.options.InformerMetricsProvider, Identifier: i.options.Identifier,
+	}
+	if i.indexer.Residency() == Disk {
+		o.Stream, o.Limit, o.MaxBatch = true, diskQueue, diskBatch
+	}
+	return o
 }
 
 // queue lets a reflector use a fifo.Queue.
