@@ -148,18 +148,11 @@ func (db *DB) Collection(id store.Identity, owner string) (store.Collection, err
 // damaged the file may have been found by anybody, at any time.
 func (db *DB) prepare(c *collection) error {
 	for {
-		err := c.vet()
-		if err == nil {
-			err = c.load()
+		err := c.load()
+		if c.lost() == nil || db.readOnly {
+			return err
 		}
-		switch {
-		case c.lost() != nil && !db.readOnly:
-			c.startOver()
-			continue
-		case errors.Is(err, errUnreadable) && db.lock != nil:
-			db.lock.unreadable()
-		}
-		return err
+		c.startOver()
 	}
 }
 

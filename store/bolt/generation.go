@@ -69,6 +69,8 @@ type openFile struct {
 	abandoned atomic.Bool
 	// died is closed when a panic has left that lock held for ever.
 	died chan struct{}
+
+	verification
 }
 
 func newGeneration(f *openFile) *generation {
@@ -85,6 +87,12 @@ func (g *generation) damaged() error {
 		return *err
 	}
 	return nil
+}
+
+// ready says whether there is a file, and it can be written to.
+func (g *generation) ready() bool {
+	f := g.opened.Load()
+	return f != nil && f.trusted.Load()
 }
 
 // letGo is Close for a damaged file, whose bbolt cannot be closed: see mapping.
@@ -163,14 +171,14 @@ func (db *DB) succeed(g *generation, err error) bool {
 	return true
 }
 
-// fileOf returns the file of g to write to. It creates it if there is none, after
-// moving the damaged one aside that g replaces. It runs on the committer.
+// fileOf returns the file of g to write to, verified. It creates it if there is none,
+// after moving the damaged one aside that g replaces. It runs on the committer.
 func (db *DB) fileOf(g *generation) (*openFile, error) {
 	if err := g.damaged(); err != nil {
 		return nil, err
 	}
 	if f := g.opened.Load(); f != nil {
-		return f, nil
+		return f, db.verify(g, f)
 	}
 	if now := db.options.Clock.Now(); g.before != nil && now.Before(g.notBefore) && !db.isStopping() {
 		return nil, &pauseError{g.before.damaged(), g.notBefore.Sub(now)}
@@ -180,7 +188,7 @@ func (db *DB) fileOf(g *generation) (*openFile, error) {
 		g.opened.Store(f)
 		db.replaced()
 		db.log.Info("A new cache file is in use", "path", db.path)
-		return f, nil
+		return f, db.verify(g, f)
 	}
 	if !g.reported {
 		g.reported = true

@@ -55,7 +55,7 @@ func (db *DB) openLocked(file *os.File) (*openFile, error) {
 	err := lockWithin(file, how, &db.options, func() error {
 		return &LockedError{Path: db.path, Owner: db.otherOwner()}
 	})
-	f := &openFile{file: file, died: make(chan struct{})}
+	f := &openFile{file: file, died: make(chan struct{}), verification: verification{tried: make(chan struct{})}}
 	if err == nil && !isAt(file, db.path) {
 		err = errMoved
 	}
@@ -67,7 +67,7 @@ func (db *DB) openLocked(file *os.File) (*openFile, error) {
 		err = db.begin(f)
 	}
 	if err == nil {
-		err = db.verifyStructure(f)
+		err = db.verifyHead(f)
 	}
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
@@ -92,12 +92,12 @@ func (db *DB) begin(f *openFile) error {
 	return refusePlanted(f.file)
 }
 
-func (db *DB) verifyStructure(f *openFile) error {
-	info, err := f.file.Stat()
+func (db *DB) verifyHead(f *openFile) error {
+	size, err := sizeOf(f.file)
 	if err != nil {
 		return fmt.Errorf("open cache file: %w", err)
 	}
-	if err := checkStructure(f.file, info.Size()); err != nil {
+	if err := checkHead(f.file, size); err != nil {
 		return fmt.Errorf("%s: %w", db.path, err)
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
+	"slices"
 
 	"github.com/warmcache/warmcache/store"
 )
@@ -38,20 +39,47 @@ const (
 
 var order = binary.NativeEndian
 
-// checkStructure verifies what bbolt relies on without checking it, from damage
-// of which it panics in a way that nobody can recover from, recurses without
-// end, or finds nothing where something is: the meta pages, the list of free
-// pages, the directory of buckets, and every branch page of every bucket: their
-// kind, their bounds, the order of their keys, and that no page is used twice.
+// bbolt relies on the structure of a file without checking it. From damage of it,
+// it panics in a way that nobody can recover from, recurses without end, frees pages
+// that are in use, or finds nothing where something is. So the structure is verified
+// before bbolt meets it, in two parts, both of which stop at the first thing that
+// does not hold:
 //
-// It reads about a hundredth of a file with records of 4 KB, because it does not
-// read leaf pages. Their damage shows as a panic that can be recovered from, as
-// a checksum of a record, in the totals, or before a transaction changes them: see
-// writeTx. Check reads everything.
+//   - checkHead: the meta pages, the list of free pages, the directory of buckets,
+//     and the small buckets that describe the file and its collections. What it takes
+//     does not depend on the number of objects. Open does it.
+//   - checkTrees: that and the tree of every bucket: each branch page, of each leaf
+//     its kind and its length, and that no page is used twice. It reads all branches,
+//     about a hundredth of a file with records of 4 KB, and the beginning of all
+//     leaves. The committer does it before it does anything else; until it has
+//     ended, the trees are read by pageBucket.
 //
-// Errors wrap store.ErrCorrupt, or errForeign for a file that was never ours.
-func checkStructure(file io.ReaderAt, size int64) error {
-	w := &walker{file: file, problem: func(err error) error { return err }}
+// What is left is inside of leaves. Its damage shows as a panic that can be recovered
+// from, as a checksum of a record, in the totals, or before a transaction changes it:
+// see writeTx. Check reads everything.
+//
+// Errors wrap store.ErrCorrupt, errUnreadable, or errForeign for a file that was never
+// ours.
+
+// checkHead verifies what Open relies on.
+func checkHead(file io.ReaderAt, size int64) error {
+	return checkBuckets(file, size, nil, func(w *walker, b *bucket) error {
+		root := order.Uint64(b.value)
+		if root == 0 || bytes.Equal(b.name, metaBucket) || bytes.HasPrefix(b.name, []byte(headerPrefix)) {
+			return w.bucket(b, func(*page, element) error { return nil })
+		}
+		return w.use(root)
+	})
+}
+
+// checkTrees verifies everything that bbolt relies on. Step, if not nil, is called
+// for each page and can end it.
+func checkTrees(file io.ReaderAt, size int64, step func(pages uint64) error) error {
+	return checkBuckets(file, size, step, func(w *walker, b *bucket) error { return w.bucket(b, nil) })
+}
+
+func checkBuckets(file io.ReaderAt, size int64, step func(uint64) error, fn func(*walker, *bucket) error) error {
+	w := &walker{file: file, step: step, problem: func(err error) error { return err }}
 	meta, _, err := readMeta(file)
 	if err != nil {
 		return err
@@ -59,7 +87,7 @@ func checkStructure(file io.ReaderAt, size int64) error {
 	if err := w.begin(meta, size); err != nil {
 		return err
 	}
-	return w.directory(meta.root, func(b *bucket) error { return w.bucket(b, nil) })
+	return w.directory(meta.root, func(b *bucket) error { return fn(w, b) })
 }
 
 func damaged(format string, args ...any) error {
@@ -259,7 +287,7 @@ func (w *walker) directory(root uint64, fn func(*bucket) error) error {
 }
 
 // bucket verifies the tree of a bucket and calls leaf for its entries. If leaf is
-// nil, it does not read leaves.
+// nil, it reads only the beginning of leaves.
 func (w *walker) bucket(b *bucket, leaf leafFunc) error {
 	if root := order.Uint64(b.value); root != 0 {
 		return w.tree(root, leaf)
@@ -291,6 +319,10 @@ type treeWalk struct {
 	buffer []byte
 }
 
+// leafStart is how much of a leaf is read if not all of it is: as a rule its last
+// element, which says how long it is, is within.
+const leafStart = 512
+
 // child is a page and the bounds of its keys, as its parent says: first, which
 // must be its first key, and last, which is beyond its last. Nil is no bound.
 type child struct {
@@ -304,7 +336,7 @@ func (t *treeWalk) visit(c child, depth int) error {
 		return t.problem(err)
 	}
 	if t.leaf == nil && depth == t.height {
-		return nil
+		return t.leafLength(c.id)
 	}
 	p, err := t.load(c.id, t.buffer)
 	if err != nil {
@@ -316,6 +348,25 @@ func (t *treeWalk) visit(c child, depth int) error {
 		p.data = bytes.Clone(p.data)
 	}
 	return t.page(p, c, depth)
+}
+
+// leafLength verifies kind and length of a leaf.
+func (t *treeWalk) leafLength(id uint64) error {
+	t.buffer = slices.Grow(t.buffer[:0], leafStart)[:leafStart]
+	p, err := t.header(id, t.buffer)
+	switch {
+	case err != nil:
+	case p.flags != flagLeaf || p.count == 0:
+		err = damaged("page %d is of kind %#x with %d elements, want a leaf", id, p.flags, p.count)
+	default:
+		if err = t.checkOverflow(p); err == nil {
+			err = t.useOverflow(p)
+		}
+	}
+	if err != nil {
+		return t.problem(err)
+	}
+	return nil
 }
 
 // page verifies a page that was read and everything below.

@@ -2,6 +2,7 @@ package bolt
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"slices"
@@ -29,8 +30,10 @@ type tx struct {
 	generation *generation
 	// inEngine is true while a panic would be bbolt's.
 	inEngine bool
+	// trusted says that bbolt may walk the trees of file.
+	trusted bool
 	// objectBucket is the bucket of the objects in the file, once it was used.
-	objectBucket *bbolt.Bucket
+	objectBucket fileBucket
 }
 
 // view calls fn with a snapshot of c. See store.Collection.View.
@@ -89,7 +92,7 @@ func (t *tx) capture() (durable uint64, err error) {
 	if !f.mapping.enter() {
 		return 0, berrors.ErrDatabaseNotOpen
 	}
-	t.file = f
+	t.file, t.trusted = f, f.trusted.Load()
 	return t.c.mu.durable, nil
 }
 
@@ -188,7 +191,7 @@ func (s keySpace) tree(o *overlay) (t *tree, hides bool) {
 
 // sources returns what makes up the visible contents of a key space: trees that
 // are not empty, newest first, and the bucket of the file, or nil.
-func (t *tx) sources(s keySpace) ([]*tree, *bbolt.Bucket) {
+func (t *tx) sources(s keySpace) ([]*tree, fileBucket) {
 	var trees []*tree
 	for _, o := range t.layers {
 		tree, hides := s.tree(o)
@@ -203,34 +206,51 @@ func (t *tx) sources(s keySpace) ([]*tree, *bbolt.Bucket) {
 }
 
 // bucket returns the bucket of the file, or nil if there is none.
-func (t *tx) bucket(s keySpace) *bbolt.Bucket {
+func (t *tx) bucket(s keySpace) fileBucket {
 	if s != (keySpace{}) {
-		return t.fileBucket(t.c.names.of(s))
+		return t.readable(t.fileBucket(t.c.names.of(s)))
 	}
 	if t.objectBucket == nil {
-		t.objectBucket = t.fileBucket(t.c.names.objects)
+		t.objectBucket = t.readable(t.fileBucket(t.c.names.objects))
 	}
 	return t.objectBucket
 }
 
+// readable returns the bucket b, which may be nil, as far as it can be trusted.
+func (t *tx) readable(b *bbolt.Bucket) fileBucket {
+	switch {
+	case b == nil:
+		return nil
+	case t.trusted:
+		return boltBucket{b}
+	}
+	return t.file.pages(t.bolt, b, t.spoiled)
+}
+
+// spoiled ends the generation if its file is damaged. It may have ended before, and
+// the file have been closed.
+func (t *tx) spoiled(err error) error {
+	return t.c.db.guard(t.generation, func() error { return err })
+}
+
 // lookup returns the visible value of key, or nil.
-func (t *tx) lookup(s keySpace, key []byte) []byte {
+func (t *tx) lookup(s keySpace, key []byte) ([]byte, error) {
 	for _, o := range t.layers {
 		tree, hides := s.tree(o)
 		if tree != nil {
 			if e, ok := tree.Get(entry{key: key}); ok {
-				return e.value
+				return e.value, nil
 			}
 		}
 		if hides {
-			return nil
+			return nil, nil
 		}
 	}
 	bucket := t.bucket(s)
 	if bucket == nil || len(key) == 0 {
-		return nil
+		return nil, nil
 	}
-	return bucket.Get(key)
+	return bucket.get(key)
 }
 
 func (t *tx) cursor(s keySpace) *mergeCursor {
@@ -282,38 +302,51 @@ func (t *tx) Totals() (totals store.Totals, err error) {
 	err = t.engine(func() error {
 		stored, err := totalsIn(t.fileBucket(t.c.names.header))
 		totals = stored.objects
-		t.addLayers(&totals)
-		return err
+		return errors.Join(err, t.addLayers(&totals))
 	})
 	return totals, err
 }
 
 // addLayers turns the totals of the file into those of the snapshot.
-func (t *tx) addLayers(totals *store.Totals) {
+func (t *tx) addLayers(totals *store.Totals) (err error) {
 	cleared := slices.ContainsFunc(t.layers, func(o *overlay) bool { return o.cleared })
 	if cleared {
 		*totals = store.Totals{}
 	}
-	file := t.bucket(keySpace{})
+	var file fileBucket
+	if !cleared {
+		file = t.bucket(keySpace{})
+	}
 	seen := map[string]bool{}
 	for _, o := range t.layers {
 		o.objects.Ascend(func(e entry) bool {
-			key := string(e.key)
-			if seen[key] {
-				return true
+			if key := string(e.key); !seen[key] {
+				seen[key] = true
+				err = t.replace(totals, file, e.key)
 			}
-			seen[key] = true
-			if file != nil && !cleared {
-				if old := file.Get(e.key); old != nil {
-					totals.Remove(key, old)
-				}
-			}
-			if value := t.lookup(keySpace{}, e.key); value != nil {
-				totals.Add(key, value)
-			}
-			return true
+			return err == nil
 		})
 	}
+	return err
+}
+
+// replace takes what the file has of a key, if it counts, out of totals, and adds
+// what is visible.
+func (t *tx) replace(totals *store.Totals, file fileBucket, key []byte) error {
+	if file != nil {
+		old, err := file.get(key)
+		if err != nil {
+			return err
+		}
+		if old != nil {
+			totals.Remove(string(key), old)
+		}
+	}
+	value, err := t.lookup(keySpace{}, key)
+	if value != nil {
+		totals.Add(string(key), value)
+	}
+	return err
 }
 
 // totalsIn reads the totals from a header bucket, which may be nil.
@@ -326,12 +359,12 @@ func totalsIn(bucket *bbolt.Bucket) (totalsRecord, error) {
 
 func (t *tx) Get(key string) ([]byte, error) {
 	t.inEngine = true
-	value := t.lookup(keySpace{}, []byte(key))
+	value, err := t.lookup(keySpace{}, []byte(key))
 	t.inEngine = false
-	if value == nil {
-		return nil, store.ErrNotFound
+	if value == nil && err == nil {
+		err = store.ErrNotFound
 	}
-	return value, nil
+	return value, err
 }
 
 func (t *tx) Scan(from string, fn func(key, value []byte) bool) error {
@@ -397,7 +430,7 @@ func (t *tx) checkDeparted() error {
 		return err
 	}
 	var found store.Totals
-	if bucket := t.fileBucket(t.c.names.departed); bucket != nil {
+	if bucket := t.bucket(keySpace{departed: true}); bucket != nil {
 		err = ascending(bucket, func(key, value []byte) { found.Add(string(key), value) })
 	}
 	if err != nil {
@@ -411,17 +444,18 @@ func (t *tx) checkDeparted() error {
 
 // ascending calls fn for everything in a bucket. Keys that do not ascend are damage,
 // with which bbolt might go round for ever.
-func ascending(bucket *bbolt.Bucket, fn func(key, value []byte)) error {
+func ascending(bucket fileBucket, fn func(key, value []byte)) error {
 	var previous []byte
-	cursor := bucket.Cursor()
-	for key, value := cursor.First(); key != nil; key, value = cursor.Next() {
+	cursor := bucket.cursor()
+	key, value, err := cursor.seek(nil)
+	for ; key != nil; key, value, err = cursor.next() {
 		if previous != nil && bytes.Compare(key, previous) <= 0 {
 			return damaged("%q comes after %q", key, previous)
 		}
 		previous = append(previous[:0], key...)
 		fn(key, value)
 	}
-	return nil
+	return err
 }
 
 func (t *tx) Departed(fn func(store.Departed) bool) error {

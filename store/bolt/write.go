@@ -163,7 +163,7 @@ func (w *writer) putDeparted(bucket *bbolt.Bucket, e entry) error {
 func (w *writer) trimDeparted() error {
 	bucket := w.tx.Bucket(w.c.names.departed)
 	var records []departedAge
-	err := ascending(bucket, func(key, value []byte) {
+	err := ascending(boltBucket{bucket}, func(key, value []byte) {
 		if len(value) >= departedHeaderSize {
 			records = append(records, ageOf(bytes.Clone(key), value))
 		}
