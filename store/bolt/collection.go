@@ -125,7 +125,7 @@ func (c *collection) load() error {
 		// Damage of either is for the reader of it to find.
 		header, _ = t.Header()
 		_ = t.engine(func() (err error) {
-			totals, err = totalsIn(t.fileBucket(c.names.header))
+			totals, err = t.storedTotals()
 			return err
 		})
 		f := t.generation.opened.Load()

@@ -135,6 +135,7 @@ func (db *DB) kick() {
 // after one last attempt once the store is closed.
 func (db *DB) run() {
 	defer close(db.stopped)
+	db.verifyFirst()
 	for {
 		wait, last := db.nextCommit()
 		if wait == 0 {

@@ -42,13 +42,17 @@ type generation struct {
 	reported bool
 }
 
-// openFile is a database file that bbolt has open.
+// openFile is a database file that is open.
 type openFile struct {
-	bolt *bbolt.DB
-	// file is the one that bbolt uses. It is ours, to release its lock when
-	// bbolt's Close cannot be called.
-	file  *os.File
-	inode uint64
+	// file is locked. meta is its meta page when it was opened, version its format.
+	file    *os.File
+	inode   uint64
+	meta    boltMeta
+	version int
+	// bolt is nil until the file was verified. boltFile is the file that it uses, for
+	// when its Close cannot be called.
+	bolt     *bbolt.DB
+	boltFile *os.File
 	// mapping is what bbolt has mapped the file to. Whoever reads it enters it.
 	mapping mapping
 	// txid is the transaction of the last commit that is known to have succeeded.
@@ -103,7 +107,11 @@ func (f *openFile) letGo() error {
 	if f.abandoned.Load() {
 		return unlock(f.file)
 	}
-	return errors.Join(unlock(f.file), f.file.Close())
+	err := errors.Join(unlock(f.file), f.file.Close())
+	if f.boltFile != nil {
+		err = errors.Join(err, f.boltFile.Close())
+	}
+	return err
 }
 
 const (
@@ -149,10 +157,14 @@ func (db *DB) succeed(g *generation, err error) bool {
 		return false
 	}
 	close(g.lost)
+	f := g.opened.Load()
+	if f != nil {
+		f.giveUp()
+	}
 	if db.readOnly {
 		return true
 	}
-	if f := g.opened.Load(); f != nil {
+	if f != nil {
 		// Before another file can take the place of this one, and its inode: a
 		// small write into the page cache, once, is worth holding the lock.
 		db.lock.condemn(f.inode)

@@ -3,44 +3,7 @@ package bolt
 import (
 	"bytes"
 	"sort"
-
-	"go.etcd.io/bbolt"
 )
-
-// fileBucket is a bucket of the file. What it returns is valid as long as the
-// transaction.
-type fileBucket interface {
-	// get returns the value of key, or nil.
-	get(key []byte) ([]byte, error)
-	cursor() fileCursor
-}
-
-// fileCursor walks a fileBucket. The key is nil at the end and with an error.
-type fileCursor interface {
-	// seek moves to the first key >= from.
-	seek(from []byte) (key, value []byte, err error)
-	// next moves on. It must not be called at the end.
-	next() (key, value []byte, err error)
-}
-
-// boltBucket and boltCursor read a tree that was verified.
-type (
-	boltBucket struct{ *bbolt.Bucket }
-	boltCursor struct{ *bbolt.Cursor }
-)
-
-func (b boltBucket) get(key []byte) ([]byte, error) { return b.Get(key), nil }
-func (b boltBucket) cursor() fileCursor             { return boltCursor{b.Cursor()} }
-
-func (c boltCursor) seek(from []byte) (key, value []byte, err error) {
-	key, value = c.Seek(from)
-	return key, value, nil
-}
-
-func (c boltCursor) next() (key, value []byte, err error) {
-	key, value = c.Next()
-	return key, value, nil
-}
 
 // pageBucket reads a tree that was not verified. Each page is verified before it is
 // used: where it is, its kind, the order and the place of its elements, and that its
@@ -49,21 +12,13 @@ func (c boltCursor) next() (key, value []byte, err error) {
 // could change in between.
 type pageBucket struct {
 	walker
-	root uint64
+	// root is the root page; 0 if small is the whole bucket.
+	root  uint64
+	small *bucket
+	// flags are those of every element.
+	flags uint32
 	// spoiled is told why something cannot be read, and returns the error to return.
 	spoiled func(error) error
-}
-
-// pages returns a bucket that bbolt must not walk, or not yet. A small one is in a
-// page of the directory, which Open has verified.
-func (f *openFile) pages(tx *bbolt.Tx, b *bbolt.Bucket, spoiled func(error) error) fileBucket {
-	if b.Root() == 0 {
-		return boltBucket{b}
-	}
-	return &pageBucket{
-		walker: walker{file: f.file, pages: uint64(tx.Size()) / pageSize},
-		root:   uint64(b.Root()), spoiled: spoiled,
-	}
 }
 
 // page reads and verifies a page of the tree.
@@ -71,10 +26,7 @@ func (b *pageBucket) page(c child, depth int) (branch bool, elements []element, 
 	if depth >= maxDepth {
 		return false, nil, damaged("page %d: the tree has no end", c.id)
 	}
-	if err := b.use(c.id); err != nil {
-		return false, nil, err
-	}
-	p, err := b.load(c.id, nil)
+	p, err := b.read(c.id, depth)
 	if err != nil {
 		return false, nil, err
 	}
@@ -83,11 +35,21 @@ func (b *pageBucket) page(c child, depth int) (branch bool, elements []element, 
 	}
 	elements, err = p.elements(c)
 	for i := 0; i < len(elements) && err == nil; i++ {
-		if elements[i].flags != 0 {
-			err = damaged("page %d has a bucket in place of %q", c.id, elements[i].key)
+		if p.flags == flagLeaf && elements[i].flags != b.flags {
+			err = damaged("page %d: %q has flags %#x, want %#x", c.id, elements[i].key, elements[i].flags, b.flags)
 		}
 	}
 	return p.flags == flagBranch, elements, err
+}
+
+func (b *pageBucket) read(id uint64, depth int) (*page, error) {
+	if depth == 0 && id == 0 && b.small != nil {
+		return parseInline(b.small)
+	}
+	if err := b.use(id); err != nil {
+		return nil, err
+	}
+	return b.load(id, nil)
 }
 
 func (b *pageBucket) get(key []byte) ([]byte, error) {

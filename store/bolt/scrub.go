@@ -186,8 +186,7 @@ func (s *scrubber) read(tx *bbolt.Tx, most int) (read int, done bool, err error)
 	if bucket == nil {
 		return 0, true, nil
 	}
-	asItIs := func(err error) error { return err }
-	cursor := s.generation.opened.Load().pages(tx, bucket, asItIs).cursor()
+	cursor := s.cursor(tx, bucket)
 	key, value, err := cursor.seek(s.next)
 	for key != nil && read < most {
 		if err := s.take(key, value); err != nil {
@@ -197,6 +196,19 @@ func (s *scrubber) read(tx *bbolt.Tx, most int) (read int, done bool, err error)
 		key, value, err = cursor.next()
 	}
 	return read, key == nil, err
+}
+
+func (s *scrubber) cursor(tx *bbolt.Tx, bucket *bbolt.Bucket) fileCursor {
+	if bucket.Root() == 0 {
+		// It is in a page of the directory.
+		return boltBucket{bucket}.cursor()
+	}
+	unverified := &pageBucket{
+		walker:  newVetter(tx, s.generation.opened.Load().file).walker,
+		root:    uint64(bucket.Root()),
+		spoiled: func(err error) error { return err },
+	}
+	return unverified.cursor()
 }
 
 // take verifies one value and counts it.
@@ -260,7 +272,7 @@ func (s *scrubber) compare(header *bbolt.Bucket) error {
 		}
 		return err
 	}
-	stored, err := totalsIn(header)
+	stored, err := totalsIn(boltBucket{header})
 	switch {
 	case err != nil:
 		return err

@@ -49,10 +49,9 @@ var order = binary.NativeEndian
 //     and the small buckets that describe the file and its collections. What it takes
 //     does not depend on the number of objects. Open does it.
 //   - checkTrees: that and the tree of every bucket: each branch page, of each leaf
-//     its kind and its length, and that no page is used twice. It reads all branches,
-//     about a hundredth of a file with records of 4 KB, and the beginning of all
-//     leaves. The committer does it before it does anything else; until it has
-//     ended, the trees are read by pageBucket.
+//     its kind, its length and its first key, and that no page is used twice. It reads
+//     the first page of everything. The committer does it before it does anything
+//     else; until it has ended, the trees are read by pageBucket.
 //
 // What is left is inside of leaves. Its damage shows as a panic that can be recovered
 // from, as a checksum of a record, in the totals, or before a transaction changes it:
@@ -62,7 +61,7 @@ var order = binary.NativeEndian
 // ours.
 
 // checkHead verifies what Open relies on.
-func checkHead(file io.ReaderAt, size int64) error {
+func checkHead(file io.ReaderAt, size int64) (boltMeta, error) {
 	return checkBuckets(file, size, nil, func(w *walker, b *bucket) error {
 		root := order.Uint64(b.value)
 		if root == 0 || bytes.Equal(b.name, metaBucket) || bytes.HasPrefix(b.name, []byte(headerPrefix)) {
@@ -75,19 +74,20 @@ func checkHead(file io.ReaderAt, size int64) error {
 // checkTrees verifies everything that bbolt relies on. Step, if not nil, is called
 // for each page and can end it.
 func checkTrees(file io.ReaderAt, size int64, step func(pages uint64) error) error {
-	return checkBuckets(file, size, step, func(w *walker, b *bucket) error { return w.bucket(b, nil) })
+	_, err := checkBuckets(file, size, step, func(w *walker, b *bucket) error { return w.bucket(b, nil) })
+	return err
 }
 
-func checkBuckets(file io.ReaderAt, size int64, step func(uint64) error, fn func(*walker, *bucket) error) error {
+func checkBuckets(file io.ReaderAt, size int64, step func(uint64) error, fn func(*walker, *bucket) error) (boltMeta, error) {
 	w := &walker{file: file, step: step, problem: func(err error) error { return err }}
 	meta, _, err := readMeta(file)
 	if err != nil {
-		return err
+		return meta, err
 	}
 	if err := w.begin(meta, size); err != nil {
-		return err
+		return meta, err
 	}
-	return w.directory(meta.root, func(b *bucket) error { return fn(w, b) })
+	return meta, w.directory(meta.root, func(b *bucket) error { return fn(w, b) })
 }
 
 func damaged(format string, args ...any) error {
@@ -319,10 +319,6 @@ type treeWalk struct {
 	buffer []byte
 }
 
-// leafStart is how much of a leaf is read if not all of it is: as a rule its last
-// element, which says how long it is, is within.
-const leafStart = 512
-
 // child is a page and the bounds of its keys, as its parent says: first, which
 // must be its first key, and last, which is beyond its last. Nil is no bound.
 type child struct {
@@ -336,7 +332,7 @@ func (t *treeWalk) visit(c child, depth int) error {
 		return t.problem(err)
 	}
 	if t.leaf == nil && depth == t.height {
-		return t.leafLength(c.id)
+		return t.leafHead(c)
 	}
 	p, err := t.load(c.id, t.buffer)
 	if err != nil {
@@ -350,18 +346,34 @@ func (t *treeWalk) visit(c child, depth int) error {
 	return t.page(p, c, depth)
 }
 
-// leafLength verifies kind and length of a leaf.
-func (t *treeWalk) leafLength(id uint64) error {
-	t.buffer = slices.Grow(t.buffer[:0], leafStart)[:leafStart]
-	p, err := t.header(id, t.buffer)
-	switch {
-	case err != nil:
-	case p.flags != flagLeaf || p.count == 0:
-		err = damaged("page %d is of kind %#x with %d elements, want a leaf", id, p.flags, p.count)
-	default:
-		if err = t.checkOverflow(p); err == nil {
-			err = t.useOverflow(p)
-		}
+// leafHead verifies kind and length of a leaf, and that its first key is the one in its
+// parent: bbolt would look for it elsewhere if it were not.
+func (t *treeWalk) leafHead(c child) error {
+	t.buffer = slices.Grow(t.buffer[:0], pageSize)[:pageSize]
+	p, err := t.header(c.id, t.buffer)
+	if err == nil && (p.flags != flagLeaf || p.count == 0) {
+		err = damaged("page %d is of kind %#x with %d elements, want a leaf", c.id, p.flags, p.count)
+	}
+	if err == nil {
+		err = t.checkOverflow(p)
+	}
+	if err == nil {
+		err = t.useOverflow(p)
+	}
+	if err != nil {
+		return t.problem(err)
+	}
+	return t.leafFirst(p, c)
+}
+
+// leafFirst verifies the first key of a leaf.
+func (t *treeWalk) leafFirst(p *page, c child) error {
+	if p.count == 0 {
+		return nil // a root, which may be empty
+	}
+	first, err := t.firstKey(p)
+	if err == nil && c.first != nil && !bytes.Equal(first, c.first) {
+		err = damaged("page %d: the first key is %q, %q in its parent", c.id, first, c.first)
 	}
 	if err != nil {
 		return t.problem(err)
@@ -378,7 +390,7 @@ func (t *treeWalk) page(p *page, c child, depth int) error {
 	case p.flags == flagBranch:
 		return t.children(p, c, depth)
 	case t.leaf == nil:
-		return nil
+		return t.leafFirst(p, c)
 	}
 	return t.leafPage(p, c, t.leaf)
 }

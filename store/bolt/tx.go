@@ -24,14 +24,14 @@ type tx struct {
 	// older one, or nil.
 	layers []*overlay
 	frozen *overlay
-	// bolt reads file, that of generation; both are nil if that has none yet.
+	// snapshot is one of file, that of generation; both are nil if that has none yet.
+	// bolt is its transaction; nil if pages are read, for which untrusting is held.
+	snapshot   snapshot
 	bolt       *bbolt.Tx
 	file       *openFile
 	generation *generation
 	// inEngine is true while a panic would be bbolt's.
 	inEngine bool
-	// trusted says that bbolt may walk the trees of file.
-	trusted bool
 	// objectBucket is the bucket of the objects in the file, once it was used.
 	objectBucket fileBucket
 }
@@ -59,12 +59,16 @@ func (t *tx) begin() error {
 		if err != nil || t.file == nil {
 			return err
 		}
+		if t.file.untrusted() {
+			t.snapshot = t.file.pages(t.spoiled)
+			return nil
+		}
 		bolt, err := t.file.begin(false)
 		if err != nil {
 			return err
 		}
 		if t.c.stillAt(t.generation, durable) {
-			t.bolt = bolt
+			t.snapshot, t.bolt = boltSnapshot{bolt}, bolt
 			return nil
 		}
 		if err := t.file.rollback(bolt); err != nil {
@@ -92,7 +96,7 @@ func (t *tx) capture() (durable uint64, err error) {
 	if !f.mapping.enter() {
 		return 0, berrors.ErrDatabaseNotOpen
 	}
-	t.file, t.trusted = f, f.trusted.Load()
+	t.file = f
 	return t.c.mu.durable, nil
 }
 
@@ -125,19 +129,32 @@ func (t *tx) end(err *error) {
 	}
 	r := recover()
 	if r != nil && (t.inEngine || isFault(r)) {
+		if t.bolt == nil && t.snapshot != nil {
+			_ = t.release() // it has no locks but ours
+		}
 		*err = t.c.db.condemn(t.generation, fmt.Errorf("%w: bbolt: %v", store.ErrCorrupt, r))
 		return
 	}
-	if t.bolt != nil {
-		rollback := t.c.db.guard(t.generation, func() error { return t.file.rollback(t.bolt) })
-		if *err == nil {
-			*err = rollback
-		}
+	if release := t.release(); *err == nil {
+		*err = release
 	}
 	if r != nil {
 		//hygiene:allow panic: it is the caller's own, on its way through
 		panic(r)
 	}
+}
+
+// release gives the snapshot back. It returns why the file is damaged, if it was found
+// to be meanwhile.
+func (t *tx) release() error {
+	switch {
+	case t.snapshot == nil:
+		return nil
+	case t.bolt == nil:
+		t.file.untrusting.RUnlock()
+		return t.generation.damaged()
+	}
+	return t.c.db.guard(t.generation, func() error { return t.file.rollback(t.bolt) })
 }
 
 // engine calls fn, whose panics are bbolt's. It is not reset by a defer, which
@@ -191,7 +208,7 @@ func (s keySpace) tree(o *overlay) (t *tree, hides bool) {
 
 // sources returns what makes up the visible contents of a key space: trees that
 // are not empty, newest first, and the bucket of the file, or nil.
-func (t *tx) sources(s keySpace) ([]*tree, fileBucket) {
+func (t *tx) sources(s keySpace) (_ []*tree, _ fileBucket, err error) {
 	var trees []*tree
 	for _, o := range t.layers {
 		tree, hides := s.tree(o)
@@ -199,32 +216,22 @@ func (t *tx) sources(s keySpace) ([]*tree, fileBucket) {
 			trees = append(trees, tree)
 		}
 		if hides {
-			return trees, nil
+			return trees, nil, nil
 		}
 	}
-	return trees, t.bucket(s)
+	bucket, err := t.bucket(s)
+	return trees, bucket, err
 }
 
 // bucket returns the bucket of the file, or nil if there is none.
-func (t *tx) bucket(s keySpace) fileBucket {
+func (t *tx) bucket(s keySpace) (_ fileBucket, err error) {
 	if s != (keySpace{}) {
-		return t.readable(t.fileBucket(t.c.names.of(s)))
+		return t.fileBucket(t.c.names.of(s))
 	}
 	if t.objectBucket == nil {
-		t.objectBucket = t.readable(t.fileBucket(t.c.names.objects))
+		t.objectBucket, err = t.fileBucket(t.c.names.objects)
 	}
-	return t.objectBucket
-}
-
-// readable returns the bucket b, which may be nil, as far as it can be trusted.
-func (t *tx) readable(b *bbolt.Bucket) fileBucket {
-	switch {
-	case b == nil:
-		return nil
-	case t.trusted:
-		return boltBucket{b}
-	}
-	return t.file.pages(t.bolt, b, t.spoiled)
+	return t.objectBucket, err
 }
 
 // spoiled ends the generation if its file is damaged. It may have ended before, and
@@ -246,16 +253,20 @@ func (t *tx) lookup(s keySpace, key []byte) ([]byte, error) {
 			return nil, nil
 		}
 	}
-	bucket := t.bucket(s)
-	if bucket == nil || len(key) == 0 {
-		return nil, nil
+	bucket, err := t.bucket(s)
+	if err != nil || bucket == nil || len(key) == 0 {
+		return nil, err
 	}
 	return bucket.get(key)
 }
 
 func (t *tx) cursor(s keySpace) *mergeCursor {
-	trees, bucket := t.sources(s)
-	return newMergeCursor(trees, bucket)
+	trees, bucket, err := t.sources(s)
+	cursor := newMergeCursor(trees, bucket)
+	if err != nil {
+		cursor.fail(err)
+	}
+	return cursor
 }
 
 func (t *tx) Header() (header store.Header, err error) {
@@ -275,32 +286,39 @@ func (t *tx) header() (store.Header, error) {
 			return store.Header{}, store.ErrNotFound
 		}
 	}
-	return headerIn(t.fileBucket(t.c.names.header))
+	bucket, err := t.fileBucket(t.c.names.header)
+	if err != nil {
+		return store.Header{}, err
+	}
+	return headerIn(bucket)
 }
 
 // fileBucket returns a bucket of the file, or nil if there is none.
-func (t *tx) fileBucket(name []byte) *bbolt.Bucket {
-	if t.bolt == nil {
-		return nil
+func (t *tx) fileBucket(name []byte) (fileBucket, error) {
+	if t.snapshot == nil {
+		return nil, nil
 	}
-	return t.bolt.Bucket(name)
+	return t.snapshot.bucket(name)
 }
 
 // headerIn reads the header from a header bucket, which may be nil.
-func headerIn(bucket *bbolt.Bucket) (store.Header, error) {
+func headerIn(bucket fileBucket) (store.Header, error) {
 	if bucket == nil {
 		return store.Header{}, store.ErrNotFound
 	}
-	sealed := bucket.Get(headerKey)
-	if sealed == nil {
-		return store.Header{}, store.ErrNotFound
+	sealed, err := bucket.get(headerKey)
+	if err == nil && sealed == nil {
+		err = store.ErrNotFound
+	}
+	if err != nil {
+		return store.Header{}, err
 	}
 	return decodeHeader(sealed)
 }
 
 func (t *tx) Totals() (totals store.Totals, err error) {
 	err = t.engine(func() error {
-		stored, err := totalsIn(t.fileBucket(t.c.names.header))
+		stored, err := t.storedTotals()
 		totals = stored.objects
 		return errors.Join(err, t.addLayers(&totals))
 	})
@@ -315,7 +333,9 @@ func (t *tx) addLayers(totals *store.Totals) (err error) {
 	}
 	var file fileBucket
 	if !cleared {
-		file = t.bucket(keySpace{})
+		if file, err = t.bucket(keySpace{}); err != nil {
+			return err
+		}
 	}
 	seen := map[string]bool{}
 	for _, o := range t.layers {
@@ -350,11 +370,24 @@ func (t *tx) replace(totals *store.Totals, file fileBucket, key []byte) error {
 }
 
 // totalsIn reads the totals from a header bucket, which may be nil.
-func totalsIn(bucket *bbolt.Bucket) (totalsRecord, error) {
+func totalsIn(bucket fileBucket) (totalsRecord, error) {
 	if bucket == nil {
 		return totalsRecord{}, nil
 	}
-	return decodeTotals(bucket.Get(totalsKey))
+	sealed, err := bucket.get(totalsKey)
+	if err != nil {
+		return totalsRecord{}, err
+	}
+	return decodeTotals(sealed)
+}
+
+// storedTotals reads the totals of the file.
+func (t *tx) storedTotals() (totalsRecord, error) {
+	bucket, err := t.fileBucket(t.c.names.header)
+	if err != nil {
+		return totalsRecord{}, err
+	}
+	return totalsIn(bucket)
 }
 
 func (t *tx) Get(key string) ([]byte, error) {
@@ -425,12 +458,13 @@ func (t *tx) checkDeparted() error {
 	if slices.ContainsFunc(t.layers, func(o *overlay) bool { return o.cleared }) {
 		return nil
 	}
-	stored, err := totalsIn(t.fileBucket(t.c.names.header))
+	stored, err := t.storedTotals()
 	if err != nil {
 		return err
 	}
 	var found store.Totals
-	if bucket := t.bucket(keySpace{departed: true}); bucket != nil {
+	bucket, err := t.bucket(keySpace{departed: true})
+	if bucket != nil {
 		err = ascending(bucket, func(key, value []byte) { found.Add(string(key), value) })
 	}
 	if err != nil {

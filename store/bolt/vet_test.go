@@ -83,7 +83,7 @@ func TestCommit_VetsWhatItReplaces(t *testing.T) {
 	}
 }
 
-// openPods opens a copy of a file and a collection in it. Nothing is written by
+// openPods opens a copy of a file, which is verified, and a collection in it. Nothing is written by
 // itself, and nothing is scrubbed.
 func openPods(t *testing.T, path string, file []byte) (*DB, store.Collection) {
 	t.Helper()
@@ -103,6 +103,7 @@ func openPods(t *testing.T, path string, file []byte) (*DB, store.Collection) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	<-c.Verified()
 	return db, c
 }
 
@@ -142,7 +143,9 @@ func TestScrub_VetsWhatItReads(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			<-db.current().opened.Load().tried
+			if err := db.current().opened.Load().awaitTrusted(t.Context()); err != nil {
+				t.Fatal(err)
+			}
 			writeOver(t, path, d.file)
 			for s := db.Status().Scrub; s.Problems == 0; s = db.Status().Scrub {
 				time.Sleep(time.Millisecond) //hygiene:allow time.Sleep: the scrub announces nothing

@@ -47,7 +47,7 @@ func (w *writer) open(o *overlay) (err error) {
 	if o.cleared || w.header.Get(totalsKey) == nil {
 		return nil
 	}
-	if w.totals, err = totalsIn(w.header); err != nil {
+	if w.totals, err = totalsIn(boltBucket{w.header}); err != nil {
 		return err
 	}
 	if last := w.c.totals; last != nil && *last != w.totals {
