@@ -168,6 +168,7 @@ func TestParity_Events(t *testing.T) {
 		stop := make(chan struct{})
 		f.Start(stop)
 		wantSynced(t, f.wait(stop), map[string]bool{"configmaps": true})
+		synctest.Wait() // in disk residency, handlers take their initial list themselves
 		create(t, server, configMap("b"))
 		changed := configMap("a")
 		changed.Annotations = map[string]string{"changed": "yes"}
@@ -198,6 +199,7 @@ func TestParity_Filters(t *testing.T) {
 			stop := make(chan struct{})
 			f.Start(stop)
 			f.wait(stop)
+			synctest.Wait()
 			labelled := configMap("y")
 			labelled.Labels = map[string]string{"labelled": "yes"}
 			system := configMap("x")
