@@ -2,6 +2,7 @@ package indexer
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -127,14 +128,14 @@ func (x *Indexer) build(ctx context.Context, d *disk, names []string) error {
 	defer x.write.Unlock()
 	if err == nil {
 		x.builtLocked(names)
-		header = x.write.header
+		header := x.write.header
 		header.Indices = x.vouchedLocked()
 		err = x.writeDiskLocked(d, store.Batch{Header: &header})
 		d.health.poke()
 		x.log().Info("Stored indices are written", "informer", d.collection.Identity(), "indices", names, "objects", done,
 			"duration", time.Since(start).Round(time.Millisecond))
 	}
-	if d.health.why() != nil {
+	if errors.Is(err, ErrUnreadable) {
 		return nil
 	}
 	return err
