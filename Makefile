@@ -10,7 +10,7 @@ TOOL := go tool -modfile=$(CURDIR)/tools/go.mod
 MODULES := $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path './e2e/*' -not -path './tools/*' | sort))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bench test lint vet unit race examples e2e nightly kill powercut damage iofault fuzz fmt
+.PHONY: help demo bench test lint vet unit race model examples e2e nightly kill powercut damage iofault fuzz fmt
 
 help: ## List the targets
 	@sed -n 's/^\([a-z0-9]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -21,7 +21,7 @@ demo: ## Restart an informer warm and compare it with client-go (ARGS="-objects 
 bench: ## Measure informers beside client-go's, 20 minutes (ARGS="-suites pods -pods 10000")
 	cd bench && go run . $(ARGS)
 
-test: lint vet unit race examples ## Lint, vet, unit tests, race detector, examples
+test: lint vet unit race model examples ## Lint, vet, unit tests, race detector, model, examples
 
 lint: ## Check style and formatting of all modules
 	@set -e; for dir in $(MODULES) e2e; do \
@@ -52,10 +52,11 @@ e2e: ## Run the tests against a real kube-apiserver and etcd
 	cd e2e && go run ./cmd/buildservers
 	cd e2e && go test -timeout 30m -v ./...
 
-# The campaigns against the file. make test has a bounded run of each. They print
+# The campaigns. make test has a bounded run of each, and all of model. They print
 # the line that repeats the decisions of a run, if not its timing. What lacks strace,
 # or may not mount, is skipped unless WARMCACHE_REQUIRE_FAULTS says otherwise.
 SEED     ?= 0
+OPS      ?= 1000000
 KILLS    ?= 1000
 STATES   ?= 5000
 CASES    ?= 20000
@@ -64,9 +65,12 @@ FUZZTIME ?= 1m
 CAMPAIGN := go test -count=1 -timeout 90m -v
 
 nightly: ## Run all campaigns, also after one that fails
-	@failed=; for campaign in kill powercut damage iofault fuzz; do \
+	@failed=; for campaign in model kill powercut damage iofault fuzz; do \
 		$(MAKE) $$campaign || failed="$$failed $$campaign"; \
 	done; [ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
+
+model: ## Compare OPS=1000000 random operations on indexers with client-go's
+	go test -count=1 -timeout 90m ./indexer -run TestIndexer_RandomOperations -ops $(OPS) -seed $(SEED)
 
 kill: ## Kill a process KILLS=1000 times and compare what it knew with the server
 	$(CAMPAIGN) ./internal/crashtest -run TestKill -kills $(KILLS) -seed $(SEED)

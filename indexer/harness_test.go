@@ -98,7 +98,13 @@ func quiet() *klog.Logger {
 // if any, is dead.
 func attach(t testing.TB, file *storetest.Memory, o startOptions) *process {
 	t.Helper()
-	collection, err := file.Open().Collection(storetest.Pods(), "test")
+	return attachTo(t, file.Open(), o)
+}
+
+// attachTo is attach for any store.
+func attachTo(t testing.TB, s store.Store, o startOptions) *process {
+	t.Helper()
+	collection, err := s.Collection(storetest.Pods(), "test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,12 +132,22 @@ func attach(t testing.TB, file *storetest.Memory, o startOptions) *process {
 // start starts a process and loads its objects, which must not fail.
 func start(t testing.TB, file *storetest.Memory, o startOptions) *process {
 	t.Helper()
-	p := attach(t, file, o)
+	return attach(t, file, o).load()
+}
+
+// startOn is start for any store.
+func startOn(t testing.TB, s store.Store, o startOptions) *process {
+	t.Helper()
+	return attachTo(t, s, o).load()
+}
+
+func (p *process) load() *process {
+	p.Helper()
 	if p.attachErr != nil {
-		t.Fatalf("Attach: %v", p.attachErr)
+		p.Fatalf("Attach: %v", p.attachErr)
 	}
 	if err := p.Load(context.Background()); err != nil {
-		t.Fatalf("Load: %v", err)
+		p.Fatalf("Load: %v", err)
 	}
 	return p
 }
@@ -172,14 +188,24 @@ func (p *process) dump() storetest.Contents {
 	p.Helper()
 	names := p.GetIndexers()
 	maps.Copy(names, allIndexers)
-	return storetest.Dump(p, p.collection, slices.Sorted(maps.Keys(names))...)
+	return p.dumpWith(names)
+}
+
+// dumpWith is dump with some indices only.
+func (p *process) dumpWith(indexers cache.Indexers) storetest.Contents {
+	p.Helper()
+	return storetest.Dump(p, p.collection, slices.Sorted(maps.Keys(indexers))...)
 }
 
 // verify compares the file with the objects in memory: records, entries of all
 // indices, totals and, if it is to be complete, version and fingerprint.
 func (p *process) verify() {
 	p.Helper()
-	got := p.dump()
+	p.verifyDump(p.dump())
+}
+
+func (p *process) verifyDump(got storetest.Contents) {
+	p.Helper()
 	want := storetest.Contents{Header: got.Header, Departed: got.Departed}
 	entries := map[string]map[string][]string{}
 	for _, key := range slices.Sorted(slices.Values(p.ListKeys())) {
@@ -191,7 +217,7 @@ func (p *process) verify() {
 		want.Objects = append(want.Objects, storetest.Entry{Key: key, Value: string(record)})
 		want.Scanned.Add(key, record)
 		for name, fn := range p.storedIndexers() {
-			values, _ := fn(obj)
+			values, _ := tame(fn)(obj)
 			for _, value := range slices.Compact(slices.Sorted(slices.Values(values))) {
 				if entries[name] == nil {
 					entries[name] = map[string][]string{}
@@ -221,6 +247,21 @@ func (p *process) verify() {
 		p.Fatalf("Len is %d, want %d", p.Len(), len(want.Objects))
 	}
 	p.verifyTotals(want.Scanned)
+}
+
+// tame returns a function that has no value where fn fails.
+func tame(fn cache.IndexFunc) cache.IndexFunc {
+	return func(obj any) (values []string, err error) {
+		defer func() {
+			if recover() != nil {
+				values = nil
+			}
+		}()
+		if values, err = fn(obj); err != nil {
+			return nil, nil
+		}
+		return values, nil
+	}
 }
 
 // storedIndexers are those that have entries in the file.

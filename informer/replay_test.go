@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
+
+	"github.com/warmcache/warmcache/store"
 )
 
 // initials are the events of an initial list.
@@ -130,6 +132,22 @@ func TestReplay_BeforeItsTurn(t *testing.T) {
 	}
 }
 
+// TestReplay_BetweenApplyAndDistribute checks that a chunk does not show a change whose
+// notification is still to come.
+func TestReplay_BetweenApplyAndDistribute(t *testing.T) {
+	onShelf(t, 2, letters("abcd"), func(t *testing.T, s *shelf) {
+		v, open := gate("initial a")
+		s.join(v)
+		synctest.Wait()
+		s.applied = func() {
+			open()
+			v.wants(initials("a", "b")...)
+		}
+		s.change("c", "-d", "+e", "a")
+		v.wants("initial d", "delete d", "update a", "initial c", "initial e")
+	})
+}
+
 // TestReplay_HasSynced checks that a registration has synced when its handler has
 // returned from the last object, and from what it was introduced to and lost.
 func TestReplay_HasSynced(t *testing.T) {
@@ -167,10 +185,10 @@ func TestReplay_OfAllHandlers(t *testing.T) {
 			s.processor.add(newListener(klog.Logger{}, v, s.clock, "handler", 0), nil)
 		}
 		one.wants()
-		s.delivery.Lock()
+		s.applying.Lock()
 		s.processor.startReplay(s.source())
 		s.processor.upstreamSynced()
-		s.delivery.Unlock()
+		s.applying.Unlock()
 		one.wants(initials("a", "b", "c")...)
 		two.wants(initials("a", "b", "c")...)
 		for l := range s.processor.mu.listeners {
@@ -259,6 +277,31 @@ func TestResync_DuringReplay(t *testing.T) {
 	})
 }
 
+// TestResync_OfAll checks that everything is shown anew, in whatever pass a handler is,
+// and once only.
+func TestResync_OfAll(t *testing.T) {
+	onShelf(t, 2, letters("abc"), func(t *testing.T, s *shelf) {
+		replaying, openReplaying := gate("initial b")
+		s.join(replaying)
+		resyncing, openResyncing := gate("resync b")
+		l := s.join(resyncing)
+		resyncing.wants(initials("a", "b", "c")...)
+		l.startResync(s.source())
+		idle := &viewer{}
+		s.join(idle)
+		idle.wants(initials("a", "b", "c")...)
+		all := []string{"resync a", "resync b", "resync c"}
+		s.processor.resyncAll(s.source())
+		idle.wants(all...)
+		s.processor.resyncAll(s.source())
+		idle.wants(all...)
+		openReplaying()
+		openResyncing()
+		replaying.wants(append(initials("a", "b", "c"), all...)...)
+		resyncing.wants(append(all, all...)...)
+	})
+}
+
 // TestReplay_UnreadableChunk checks that a pass goes on where it was once objects can
 // be read again.
 func TestReplay_UnreadableChunk(t *testing.T) {
@@ -336,8 +379,21 @@ func TestReplay_UnreadableObject(t *testing.T) {
 }
 
 // TestReplay_UnreadableForGood checks that what can be delivered is, and that the
-// handler is not told that it knows everything.
+// handler is not told that it knows everything, when the indexer or the store ends.
 func TestReplay_UnreadableForGood(t *testing.T) {
+	for name, test := range map[string]struct {
+		err      error
+		readable bool
+	}{
+		"detached": {errDisk, false},
+		"closed":   {fmt.Errorf("reading: %w", store.ErrClosed), true},
+	} {
+		t.Run(name, func(t *testing.T) { testUnreadableForGood(t, test.err, test.readable) })
+	}
+}
+
+func testUnreadableForGood(t *testing.T, failure error, readable bool) {
+	t.Helper()
 	onShelf(t, 2, letters("abcd"), func(t *testing.T, s *shelf) {
 		reads := 0
 		s.failChunk = func(after string) error {
@@ -345,9 +401,9 @@ func TestReplay_UnreadableForGood(t *testing.T) {
 				return nil
 			}
 			reads++
-			return errDisk
+			return failure
 		}
-		s.await = func(<-chan struct{}) bool { return false }
+		s.await = func(<-chan struct{}) bool { return readable }
 		v := &viewer{}
 		l := s.join(v)
 		time.Sleep(time.Minute)
@@ -380,8 +436,8 @@ func TestReplay_Handled(t *testing.T) {
 		if first := <-arrived; first != "initial a" || s.processor.handled() < seq() {
 			t.Errorf("at %q: handled %d", first, s.processor.handled())
 		}
-		s.change("-e", "-b")
-		deleted := seq()
+		s.change("-e", "-b", "!f")
+		ended := seq()
 		for _, step := range []struct {
 			event   string
 			handled bool
@@ -390,18 +446,20 @@ func TestReplay_Handled(t *testing.T) {
 			{"initial e", false},
 			{"delete e", false},
 			{"delete b", false},
+			{"initial f", false},
+			{"delete f", false},
 			{"initial c", true},
 			{"initial d", true},
 			{"initial f", true},
 		} {
 			proceed <- struct{}{}
-			if event := <-arrived; event != step.event || (s.processor.handled() >= deleted) != step.handled {
-				t.Errorf("at %q: handled %d, the delete is %d; want %q, %v", event, s.processor.handled(), deleted, step.event, step.handled)
+			if event := <-arrived; event != step.event || (s.processor.handled() >= ended) != step.handled {
+				t.Errorf("at %q: handled %d, the last end is %d; want %q, %v", event, s.processor.handled(), ended, step.event, step.handled)
 			}
 		}
 		close(proceed)
 		go func() {
-			for range arrived { //nolint:revive // they are let through
+			for range arrived {
 			}
 		}()
 		if !eventually(l.HasSynced) {
