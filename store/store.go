@@ -78,7 +78,7 @@ type Collection interface {
 	// make Apply fail: the engine keeps the batch, retries, and says so in
 	// Durability. Errors, after each of which nothing of b was applied:
 	// ErrClosed, ErrReadOnly, ErrInvalidBatch, ErrCorrupt when the collection is
-	// lost.
+	// lost, or that the disk does not let something be read on which b depends.
 	Apply(b Batch) error
 
 	// Flush waits until everything applied before the call is durable, the

@@ -1,6 +1,7 @@
 package bolt
 
 import (
+	"context"
 	"errors"
 	"os"
 
@@ -132,7 +133,11 @@ func DieDamaged(path string) error {
 // Pages returns how many pages of the file are in use, free ones included, and
 // how many of them are free or wait for a reader to end.
 func Pages(db *DB) (used, free int64, err error) {
-	err = db.view(func(tx *bbolt.Tx) error {
+	f := db.current().opened.Load()
+	if err := f.awaitTrusted(context.Background()); err != nil {
+		return 0, 0, err
+	}
+	err = f.view(func(tx *bbolt.Tx) error {
 		used = tx.Size() / pageSize
 		for id := int64(0); id < used; id++ {
 			page, err := tx.Page(int(id))

@@ -27,14 +27,13 @@ func OpenReadOnly(path string, o Options) (*DB, error) {
 	}
 	db := newDB(path, o)
 	db.readOnly = true
-	// There is no committer to stop.
-	close(db.stopped)
 	f, err := db.openForReading()
 	if err != nil {
 		return nil, err
 	}
 	db.mu.generation = newGeneration(f)
 	db.measure(f)
+	go db.verifyOnly()
 	return db, nil
 }
 
