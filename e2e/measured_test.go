@@ -74,10 +74,10 @@ func TestMemory_OnDisk_IsAPartOfClientGos(t *testing.T) {
 func (c *crowd) compare(phase string, theirs, ours measurement) {
 	t := c.t
 	t.Helper()
-	t.Logf("%s: client-go: heap %s, at most %s, RssAnon %s, %.1f s", phase, mega(theirs.Heap), mega(theirs.Peak), mega(theirs.RssAnon), theirs.Seconds)
-	t.Logf("%s: on disk: heap %s (1/%.1f), at most %s (1/%.1f), RssAnon %s (1/%.1f), %.1f s", phase,
+	t.Logf("%s: client-go: heap %s, at most %s, RssAnon %s", phase, mega(theirs.Heap), mega(theirs.Peak), mega(theirs.RssAnon))
+	t.Logf("%s: on disk: heap %s (1/%.1f), at most %s (1/%.1f), RssAnon %s (1/%.1f)", phase,
 		mega(ours.Heap), ratio(theirs.Heap, ours.Heap), mega(ours.Peak), ratio(theirs.Peak, ours.Peak),
-		mega(ours.RssAnon), ratio(theirs.RssAnon, ours.RssAnon), ours.Seconds)
+		mega(ours.RssAnon), ratio(theirs.RssAnon, ours.RssAnon))
 	if ours.Objects != theirs.Objects || ours.Objects < manyPods {
 		t.Errorf("%s: %d objects, client-go has %d", phase, ours.Objects, theirs.Objects)
 	}
