@@ -161,7 +161,7 @@ func (i *sharedIndexInformer) reset(ctx context.Context) {
 	i.delivery.departed.reset()
 	for _, obj := range shown {
 		tombstone := cache.DeletedFinalStateUnknown{Key: keyOf(obj), Obj: obj}
-		i.notify(notification{kind: deleted, obj: tombstone}, false)
+		i.notify(notification{kind: deleted, key: tombstone.Key, old: obj, obj: tombstone}, false)
 	}
 }
 
