@@ -286,23 +286,35 @@ func (x *Indexer) rebuildLocked(names []string) {
 	_ = x.persistLocked(batch)
 }
 
-// fingerprintsLocked returns those of the indices that are, or are about to be, in the
-// file.
+// unfinished is the fingerprint of no function: the file may have entries of an index
+// that is not to be read. Without it nobody would ever remove them who does not have
+// this index.
+const unfinished = "unfinished"
+
+// fingerprintsLocked returns those of the indices that are in the file, or are about to
+// be.
 func (x *Indexer) fingerprintsLocked() map[string]string {
 	fingerprints := make(map[string]string, len(x.write.indices))
 	for name, index := range x.write.indices {
-		if index.stored && index.ready.Load() {
+		switch {
+		case !index.stored:
+		case index.ready.Load():
 			fingerprints[name] = index.fingerprint
+		default:
+			fingerprints[name] = unfinished
 		}
 	}
 	return fingerprints
 }
 
-// vouchedLocked returns the fingerprints for the header: none as long as there are
-// foreign records.
+// vouchedLocked returns the fingerprints for the header: that of no function as long as
+// there are foreign records.
 func (x *Indexer) vouchedLocked() map[string]string {
+	fingerprints := x.fingerprintsLocked()
 	if x.write.foreignLocked() {
-		return nil
+		for name := range fingerprints {
+			fingerprints[name] = unfinished
+		}
 	}
-	return x.fingerprintsLocked()
+	return fingerprints
 }
