@@ -110,6 +110,7 @@ func (c *child) waitSynced() *snapshot {
 			t.Logf("%s: %s synced after %.2f s: %s; %s", c.agent, resource, s.SinceStart.Seconds(),
 				c.requestsIn(log, resource), contents.Status.ListReason)
 		}
+		c.wantResidency(s)
 		return s
 	case <-c.done:
 		t.Fatalf("the process has ended: %v", c.err)

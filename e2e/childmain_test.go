@@ -50,6 +50,7 @@ type childConfig struct {
 	Resumed   bool
 	Stale     time.Duration
 	ListBelow int64
+	Residency informer.Residency
 	// Subscriptions are informers with a name, a door and selectors of their own.
 	Subscriptions []subscription
 }
@@ -93,7 +94,10 @@ type status struct {
 	RV, PersistedRV, ServerRV string
 	ListReason                string
 	Persistent                bool
+	Residency                 informer.Residency
+	ReadErrors                int64
 	Err, DurabilityErr        string
+	ReadErr                   string
 }
 
 // runChild runs informers as the environment says and returns an exit code.
@@ -200,7 +204,10 @@ func (p *process) makeInformers(db store.Store) ([]source, error) {
 		p.informers[resource.Resource] = generic.Informer()
 	}
 	d := &doors{config: p.restConfig(), db: db, options: p.options(), sources: map[selection]source{}}
-	d.own = informer.Options{ListBelow: p.config.ListBelow, Start: p.policy()}
+	d.own = informer.Options{
+		ListBelow: p.config.ListBelow, Start: p.policy(),
+		Residency: p.config.Residency, MemoryBudget: leastBudget(p.config.Residency),
+	}
 	for _, s := range p.config.Subscriptions {
 		if p.informers[s.Name], err = d.open(s); err != nil {
 			return nil, err
@@ -230,7 +237,10 @@ func (p *process) policy() informer.StartPolicy {
 }
 
 func (p *process) options() []factory.Option {
-	return []factory.Option{factory.WithListBelow(p.config.ListBelow), factory.WithStartPolicy(p.policy())}
+	return []factory.Option{
+		factory.WithListBelow(p.config.ListBelow), factory.WithStartPolicy(p.policy()),
+		factory.WithResidency(p.config.Residency, leastBudget(p.config.Residency)),
+	}
 }
 
 // selecting has the options that say what the informers of Resources select.
@@ -306,8 +316,8 @@ func statusOf(inf cache.SharedIndexInformer) status {
 	return status{
 		Phase: s.Phase, Synced: s.Synced, Confirmed: s.Confirmed,
 		RV: s.RV, PersistedRV: s.PersistedRV, ServerRV: s.ServerRV,
-		ListReason: s.ListReason, Persistent: s.Persistent,
-		Err: text(s.Err), DurabilityErr: text(s.Durability.Err),
+		ListReason: s.ListReason, Persistent: s.Persistent, Residency: s.Residency, ReadErrors: s.ReadErrors,
+		Err: text(s.Err), DurabilityErr: text(s.Durability.Err), ReadErr: text(s.ReadErr),
 	}
 }
 

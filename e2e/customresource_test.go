@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/warmcache/warmcache/informer"
 )
 
 // size1 is the spec of an object that nobody has changed yet.
@@ -22,41 +24,47 @@ func (w *widgets) storeWidgets(spec map[string]any) {
 }
 
 func TestCustomResource_Restart_ResumesWithoutList(t *testing.T) {
-	w := newWidgets(t, sizeOnly)
-	w.storeWidgets(size1)
+	inEachResidency(t, func(t *testing.T, r informer.Residency) {
+		w := newWidgets(t, sizeOnly)
+		w.residing(r)
+		w.storeWidgets(size1)
 
-	w.add(size1, "new")
-	w.resize(2, "object-000", "object-001")
-	w.remove("object-002", "object-003")
-	w.add(size1, "object-003")
+		w.add(size1, "new")
+		w.resize(2, "object-000", "object-001")
+		w.remove("object-002", "object-003")
+		w.add(size1, "object-003")
 
-	c := w.start()
-	c.wantCurrent(c.waitSynced())
-	c.wantLists(0)
-	c.wantDeparted("object-002", "object-003")
-	// 19 objects that were there before or recreated, one new; two departed.
-	c.wantDelivered(counts{Adds: 20 + 2, InitialAdds: 20 + 2, Deletes: 2})
-	c.terminate()
+		c := w.start()
+		c.wantCurrent(c.waitSynced())
+		c.wantLists(0)
+		c.wantDeparted("object-002", "object-003")
+		// 19 objects that were there before or recreated, one new; two departed.
+		c.wantDelivered(counts{Adds: 20 + 2, InitialAdds: 20 + 2, Deletes: 2})
+		c.terminate()
 
-	// The deletes are recent enough to be told again.
-	c = w.start()
-	c.wantCurrent(c.waitSynced())
-	c.wantLists(0)
-	c.wantDeparted("object-002", "object-003")
-	c.wantDelivered(counts{Adds: 20 + 2, InitialAdds: 20 + 2, Deletes: 2})
+		// The deletes are recent enough to be told again.
+		c = w.start()
+		c.wantCurrent(c.waitSynced())
+		c.wantLists(0)
+		c.wantDeparted("object-002", "object-003")
+		c.wantDelivered(counts{Adds: 20 + 2, InitialAdds: 20 + 2, Deletes: 2})
+	})
 }
 
 // A default changes what objects contain, and neither their versions nor the
 // files: etcd has no trace of it.
 func TestCustomResource_FieldWithDefaultAdded_ShowsInAllForms(t *testing.T) {
-	w := newWidgets(t, sizeOnly)
-	w.storeWidgets(size1)
+	inEachResidency(t, func(t *testing.T, r informer.Residency) {
+		w := newWidgets(t, sizeOnly)
+		w.residing(r)
+		w.storeWidgets(size1)
 
-	w.define(version{"v1", sizeAndColor})
-	w.waitForColor("object-000", "red")
-	w.remove("object-001")
+		w.define(version{"v1", sizeAndColor})
+		w.waitForColor("object-000", "red")
+		w.remove("object-001")
 
-	w.wantRelisted("object-001")
+		w.wantRelisted("object-001")
+	})
 }
 
 func TestCustomResource_FieldRemoved_DisappearsFromAllForms(t *testing.T) {
@@ -215,32 +223,35 @@ func TestCustomResource_DefinitionDeleted_IsNotStale(t *testing.T) {
 // The definition goes and comes while the process runs, as when an operator is
 // installed again.
 func TestCustomResource_DefinitionRecreatedWhileRunning_IsFollowed(t *testing.T) {
-	w := newWidgets(t, sizeOnly)
-	w.add(size1, names("object", 20)...)
-	c := w.start()
-	c.wantCurrent(c.waitSynced())
+	inEachResidency(t, func(t *testing.T, r informer.Residency) {
+		w := newWidgets(t, sizeOnly)
+		w.residing(r)
+		w.add(size1, names("object", 20)...)
+		c := w.start()
+		c.wantCurrent(c.waitSynced())
 
-	w.undefine()
-	c.waitUntil("all objects are gone", func(now contents) error {
-		if n := len(now.Objects); n > 0 {
-			return errors.New("objects are left")
+		w.undefine()
+		c.waitUntil("all objects are gone", func(now contents) error {
+			if n := len(now.Objects); n > 0 {
+				return errors.New("objects are left")
+			}
+			return nil
+		})
+		w.define(version{"v1", sizeAndColor})
+		w.add(size1, "object-000", "new")
+		c.waitCurrent()
+		c.terminate()
+
+		c = w.start()
+		c.wantCurrent(c.waitSynced())
+		for name := range c.views {
+			want := 0
+			if name == string(dynamicDoor) {
+				want = 1 // It asked for the schema when it started, and stored that.
+			}
+			if r := c.requests(name); r.Lists != want {
+				t.Errorf("%s: %s, want %d lists", name, r, want)
+			}
 		}
-		return nil
 	})
-	w.define(version{"v1", sizeAndColor})
-	w.add(size1, "object-000", "new")
-	c.waitCurrent()
-	c.terminate()
-
-	c = w.start()
-	c.wantCurrent(c.waitSynced())
-	for name := range c.views {
-		want := 0
-		if name == string(dynamicDoor) {
-			want = 1 // It asked for the schema when it started, and stored that.
-		}
-		if r := c.requests(name); r.Lists != want {
-			t.Errorf("%s: %s, want %d lists", name, r, want)
-		}
-	}
 }

@@ -7,6 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/warmcache/warmcache/informer"
 )
 
 // Objects that arrive as JSON may differ from the same ones that arrive as
@@ -19,13 +21,13 @@ func TestEncoding_Changed_ResumesAndWritesNothing(t *testing.T) {
 		{runtime.ContentTypeProtobuf, runtime.ContentTypeJSON},
 	} {
 		t.Run(strings.ReplaceAll(strings.Join(change, " to "), "application/", ""), func(t *testing.T) {
-			changeEncoding(t, change[0], change[1])
+			inEachResidency(t, func(t *testing.T, r informer.Residency) { changeEncoding(t, r, change[0], change[1]) })
 		})
 	}
 }
 
-func changeEncoding(t *testing.T, first, second string) {
-	s := newSubject(t, pods, configMaps)
+func changeEncoding(t *testing.T, r informer.Residency, first, second string) {
+	s := newSubject(t, pods, configMaps).residing(r)
 	s.createSized(3000, "", names("object", largeSize)...)
 	s.createNilAndEmpty()
 	all := counts{Adds: largeSize + 1, InitialAdds: largeSize + 1}

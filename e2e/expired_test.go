@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/warmcache/warmcache/e2e/controlplane"
+	"github.com/warmcache/warmcache/informer"
 )
 
 // blockSize is the page size of the database.
@@ -95,14 +96,18 @@ func (s *subject) wantLittleWritten(before []byte) {
 }
 
 func TestExpired_APIServerRestarted_ListsOnceAndWritesTheDifferences(t *testing.T) {
-	restartExpired(t, newLargeSubject(t), func(string) { forgetHistory(t) })
+	inEachResidency(t, func(t *testing.T, r informer.Residency) {
+		restartExpired(t, newLargeSubject(t).residing(r), func(string) { forgetHistory(t) })
+	})
 }
 
 // Without a watch cache it is etcd that forgets, when it is compacted.
 func TestExpired_EtcdCompacted_ListsOnceAndWritesTheDifferences(t *testing.T) {
-	s := newLargeSubject(t)
-	s.connectTo(addAPIServer(t, "--watch-cache-sizes=configmaps#0"))
-	restartExpired(t, s, func(string) { compact(t, s) })
+	inEachResidency(t, func(t *testing.T, r informer.Residency) {
+		s := newLargeSubject(t).residing(r)
+		s.connectTo(addAPIServer(t, "--watch-cache-sizes=configmaps#0"))
+		restartExpired(t, s, func(string) { compact(t, s) })
+	})
 }
 
 // A watch cache keeps 100 events at least and doubles up to 102,400 whenever it

@@ -21,6 +21,9 @@ func TestMain(m *testing.M) {
 	if config := os.Getenv(managersEnv); config != "" {
 		os.Exit(runManagers(config))
 	}
+	if config := os.Getenv(measuredEnv); config != "" {
+		os.Exit(runMeasured(config))
+	}
 	os.Exit(run(m))
 }
 

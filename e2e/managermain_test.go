@@ -58,7 +58,10 @@ type managersConfig struct {
 	// Unidentified leaves factory.Identify out.
 	Unidentified bool
 	// Stale chooses the start policy.
-	Stale time.Duration
+	Stale     time.Duration
+	Residency informer.Residency
+	// AllIndexed indexes what is watched in any form, and not only typed objects.
+	AllIndexed bool
 }
 
 // managersMessage is a line that such a process prints. Exactly one field is set.
@@ -68,6 +71,10 @@ type managersMessage struct {
 	// Snapshot answers a line on standard input.
 	Snapshot *managersSnapshot `json:",omitempty"`
 }
+
+// commandIndex is a line on standard input that adds indices to managers that run
+// without AllIndexed. Any other line has no effect but the answer.
+const commandIndex = "index"
 
 // reconciled is one call of a reconciler, by the name of the controller.
 type reconciled struct {
@@ -134,7 +141,7 @@ func (c managersConfig) watchedKinds() []watchedKind {
 		places: map[string]place{"": {labels: "owner=" + c.Web}},
 	}
 	pod.indexed = true
-	return []watchedKind{
+	watched := []watchedKind{
 		configMap.typed("configmaps", &corev1.ConfigMap{}, &corev1.ConfigMapList{}),
 		configMap.unstructured("configmaps-unstructured"),
 		configMap.onlyMetadata("configmaps-metadata"),
@@ -142,6 +149,10 @@ func (c managersConfig) watchedKinds() []watchedKind {
 		lease.unstructured("leases"),
 		node.onlyMetadata("nodes"),
 	}
+	for i := range watched {
+		watched[i].indexed = watched[i].indexed || c.AllIndexed
+	}
+	return watched
 }
 
 func (w watchedKind) typed(name string, object client.Object, list client.ObjectList) watchedKind {
@@ -304,7 +315,8 @@ func (p *managersProcess) add(ctx context.Context, config *rest.Config, db store
 		policy = informer.Stale(p.config.Stale)
 	}
 	newInformer, err := factory.NewInformerFunc(db,
-		factory.WithListBelow(-1), factory.WithTransformVersion("1"), factory.WithStartPolicy(policy))
+		factory.WithListBelow(-1), factory.WithTransformVersion("1"), factory.WithStartPolicy(policy),
+		factory.WithResidency(p.config.Residency, leastBudget(p.config.Residency)))
 	if err != nil {
 		return err
 	}
@@ -364,12 +376,33 @@ func (p *managersProcess) addController(ctx context.Context, m manager.Manager, 
 func (p *managersProcess) answer(ctx context.Context, lines *bufio.Scanner, stop func()) {
 	defer stop()
 	for lines.Scan() {
+		if lines.Text() == commandIndex {
+			if err := p.indexAll(ctx); err != nil {
+				klog.ErrorS(err, "Indices were not added")
+			}
+		}
 		s, err := p.snapshot(ctx)
 		if err != nil {
 			klog.ErrorS(err, "Caches were not read")
 		}
 		p.say(managersMessage{Snapshot: s})
 	}
+}
+
+// indexAll indexes what is not indexed yet.
+func (p *managersProcess) indexAll(ctx context.Context) error {
+	for _, w := range p.config.watchedKinds() {
+		if w.indexed {
+			continue
+		}
+		for _, m := range p.managers {
+			if err := m.GetFieldIndexer().IndexField(ctx, w.object(), "value", valueOf); err != nil {
+				return fmt.Errorf("%s: %w", w.name, err)
+			}
+		}
+	}
+	p.config.AllIndexed = true
+	return nil
 }
 
 func (p *managersProcess) say(m managersMessage) {

@@ -156,9 +156,21 @@ func (r *managersRun) reconciled() map[string]map[string]string {
 
 // look returns what the caches hold now.
 func (r *managersRun) look() *managersSnapshot {
+	r.m.t.Helper()
+	return r.ask("look")
+}
+
+// index makes the managers, which run, index what they do not yet.
+func (r *managersRun) index() {
+	r.m.t.Helper()
+	r.ask(commandIndex)
+	r.m.config.AllIndexed = true
+}
+
+func (r *managersRun) ask(line string) *managersSnapshot {
 	t := r.m.t
 	t.Helper()
-	if _, err := io.WriteString(r.stdin, "look\n"); err != nil {
+	if _, err := io.WriteString(r.stdin, line+"\n"); err != nil {
 		t.Fatalf("asking the process: %v", err)
 	}
 	select {

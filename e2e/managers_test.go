@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/warmcache/warmcache/factory"
+	"github.com/warmcache/warmcache/informer"
 	"github.com/warmcache/warmcache/store"
 )
 
@@ -150,6 +151,50 @@ func (r *managersRun) wantResumed() {
 	for _, s := range r.look().Informers {
 		if !s.Persistent || s.ListReason != "" || s.DurabilityErr != "" {
 			r.m.t.Errorf("%s: status %+v", r.agent, s)
+		}
+	}
+}
+
+// TestManagers_OnDisk_IndicesAddedWhileTheyRun has all objects in the file only, in
+// all forms, and indices that are added when the caches are in use, as by a reconciler
+// that is started later: first to objects that have no such index, and in the next
+// process to ones that are indexed in the file.
+func TestManagers_OnDisk_IndicesAddedWhileTheyRun(t *testing.T) {
+	m := newManagers(t)
+	m.config.Residency = informer.Disk
+	m.populate()
+	r := m.start()
+	r.waitCurrent(nil)
+	r.index()
+	r.waitCurrent(nil)
+	gone := m.changeEverything()
+	s := r.waitCurrent(gone)
+	if len(s.Informers) != watchedInformers {
+		t.Errorf("%d informers, want %d", len(s.Informers), watchedInformers)
+	}
+	r.wantOnDisk()
+	r.waitPersisted()
+	r.kill()
+
+	m.config.AllIndexed = false
+	m.patch(configMaps, m.config.Web, "object-004", annotate("changed"))
+	newSubject(t, leases).beat()
+	r = m.start()
+	r.waitCurrent(gone)
+	r.index()
+	r.waitCurrent(gone)
+	r.wantResumed()
+	r.wantOnDisk()
+	r.stop()
+}
+
+// wantOnDisk fails the test unless the informers have their objects in the file, and
+// could read all of them.
+func (r *managersRun) wantOnDisk() {
+	r.m.t.Helper()
+	for _, s := range r.look().Informers {
+		if s.Residency != informer.Disk || s.ReadErr != "" || s.ReadErrors > 0 {
+			r.m.t.Errorf("%s: status %+v, want objects on disk, and no failed read", r.agent, s)
 		}
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"testing"
 	"time"
+
+	"github.com/warmcache/warmcache/informer"
 )
 
 // startOffline leaves 50 objects in the file of a subject, cuts its link, changes
@@ -61,19 +63,21 @@ func (c *child) waitConfirmed() {
 }
 
 func TestOffline_Confirmed_ServesReadsAndWaits(t *testing.T) {
-	s := newSubject(t, configMaps)
-	c, link, before := startOffline(t, s)
-	c.waitServingFromDisk(before)
-	if c.hasSynced() {
-		t.Error("synced without a server")
-	}
+	inEachResidency(t, func(t *testing.T, r informer.Residency) {
+		s := newSubject(t, configMaps).residing(r)
+		c, link, before := startOffline(t, s)
+		c.waitServingFromDisk(before)
+		if c.hasSynced() {
+			t.Error("synced without a server")
+		}
 
-	link.restore(t)
-	c.wantCurrent(c.waitSynced())
-	c.waitConfirmed()
-	c.wantLists(0)
-	c.wantDeparted("object-001", "object-002")
-	c.wantDelivered(counts{Adds: 50 + 2, InitialAdds: 50 + 2, Deletes: 2})
+		link.restore(t)
+		c.wantCurrent(c.waitSynced())
+		c.waitConfirmed()
+		c.wantLists(0)
+		c.wantDeparted("object-001", "object-002")
+		c.wantDelivered(counts{Adds: 50 + 2, InitialAdds: 50 + 2, Deletes: 2})
+	})
 }
 
 func TestOffline_Resumed_WaitsForTheWatch(t *testing.T) {
@@ -93,25 +97,27 @@ func TestOffline_Resumed_WaitsForTheWatch(t *testing.T) {
 }
 
 func TestOffline_Stale_SyncsFromDisk(t *testing.T) {
-	s := newSubject(t, configMaps)
-	s.config.Stale = 300 * time.Millisecond
-	c, link, before := startOffline(t, s)
-	synced := c.waitSynced()
-	if err := c.compare(before, synced); err != nil {
-		t.Error(err)
-	}
-	if status := synced.Informers["configmaps"].Status; status.Confirmed || !status.Synced {
-		t.Errorf("%+v, want synced but not confirmed", status)
-	}
-	c.wantDelivered(counts{Adds: 50, InitialAdds: 50})
+	inEachResidency(t, func(t *testing.T, r informer.Residency) {
+		s := newSubject(t, configMaps).residing(r)
+		s.config.Stale = 300 * time.Millisecond
+		c, link, before := startOffline(t, s)
+		synced := c.waitSynced()
+		if err := c.compare(before, synced); err != nil {
+			t.Error(err)
+		}
+		if status := synced.Informers["configmaps"].Status; status.Confirmed || !status.Synced {
+			t.Errorf("%+v, want synced but not confirmed", status)
+		}
+		c.wantDelivered(counts{Adds: 50, InitialAdds: 50})
 
-	link.restore(t)
-	c.waitConfirmed()
-	c.waitCurrent()
-	c.wantLists(0)
-	// What has changed comes as changes. A recreated object is two of them on a
-	// watch.
-	c.wantDelivered(counts{Adds: 50 + 2, InitialAdds: 50, Updates: 1, Deletes: 2})
+		link.restore(t)
+		c.waitConfirmed()
+		c.waitCurrent()
+		c.wantLists(0)
+		// What has changed comes as changes. A recreated object is two of them on a
+		// watch.
+		c.wantDelivered(counts{Adds: 50 + 2, InitialAdds: 50, Updates: 1, Deletes: 2})
+	})
 }
 
 // A restarted API server resumes nothing from before its start, so that the link
@@ -142,52 +148,56 @@ func TestOffline_APIServerDownAtStart_ListsOnce(t *testing.T) {
 }
 
 func TestOffline_LinkCutWhileRunning_GoesOnWithoutList(t *testing.T) {
-	s := newSubject(t, configMaps)
-	link := newLink(t, s)
-	s.create("", names("object", 50)...)
-	c := s.start()
-	c.waitSynced()
+	inEachResidency(t, func(t *testing.T, r informer.Residency) {
+		s := newSubject(t, configMaps).residing(r)
+		link := newLink(t, s)
+		s.create("", names("object", 50)...)
+		c := s.start()
+		c.waitSynced()
 
-	link.cut()
-	s.create("", "new")
-	s.update("changed", "object-000")
-	s.delete("object-001", "object-002")
-	s.create("", "object-002")
-	c.waitUntil("the server was found out of reach", func(now contents) error {
-		if now.Status.Err == "" {
-			return errors.New("no failed request")
-		}
-		return nil
+		link.cut()
+		s.create("", "new")
+		s.update("changed", "object-000")
+		s.delete("object-001", "object-002")
+		s.create("", "object-002")
+		c.waitUntil("the server was found out of reach", func(now contents) error {
+			if now.Status.Err == "" {
+				return errors.New("no failed request")
+			}
+			return nil
+		})
+		link.restore(t)
+		c.waitCurrent()
+		c.wantLists(1)
+		c.wantDelivered(counts{Adds: 50 + 2, InitialAdds: 50, Updates: 1, Deletes: 2})
 	})
-	link.restore(t)
-	c.waitCurrent()
-	c.wantLists(1)
-	c.wantDelivered(counts{Adds: 50 + 2, InitialAdds: 50, Updates: 1, Deletes: 2})
 }
 
 func TestOffline_APIServerKilledWhileRunning_ListsOnceAndReconciles(t *testing.T) {
-	s := newSubject(t, configMaps)
-	s.create("", names("object", 50)...)
-	c := s.start()
-	c.waitSynced()
-	s.changeSomethingElse()
+	inEachResidency(t, func(t *testing.T, r informer.Residency) {
+		s := newSubject(t, configMaps).residing(r)
+		s.create("", names("object", 50)...)
+		c := s.start()
+		c.waitSynced()
+		s.changeSomethingElse()
 
-	plane.API.Kill()
-	if err := plane.API.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	s.create("", "new")
-	s.update("changed", "object-000")
-	s.delete("object-001", "object-002")
-	s.create("", "object-002")
-	c.waitCurrent()
-	c.wantLists(2)
-	got, _ := c.views["configmaps"].delivered()
-	t.Logf("%s: %s; delivered %+v", c.agent, c.requests("configmaps"), got)
-	// A list cannot tell that object-002 was away, unlike a watch.
-	if got.Updates == 1 {
-		c.wantDelivered(counts{Adds: 50 + 2, InitialAdds: 50, Updates: 1, Deletes: 2})
-	} else {
-		c.wantDelivered(counts{Adds: 50 + 1, InitialAdds: 50, Updates: 2, Deletes: 1})
-	}
+		plane.API.Kill()
+		if err := plane.API.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		s.create("", "new")
+		s.update("changed", "object-000")
+		s.delete("object-001", "object-002")
+		s.create("", "object-002")
+		c.waitCurrent()
+		c.wantLists(2)
+		got, _ := c.views["configmaps"].delivered()
+		t.Logf("%s: %s; delivered %+v", c.agent, c.requests("configmaps"), got)
+		// A list cannot tell that object-002 was away, unlike a watch.
+		if got.Updates == 1 {
+			c.wantDelivered(counts{Adds: 50 + 2, InitialAdds: 50, Updates: 1, Deletes: 2})
+		} else {
+			c.wantDelivered(counts{Adds: 50 + 1, InitialAdds: 50, Updates: 2, Deletes: 1})
+		}
+	})
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/warmcache/warmcache/informer"
 )
 
 var (
@@ -78,9 +80,10 @@ func soakSubscriptions(a, b, c string) (all []subscription) {
 }
 
 // Many informers in one file, all of whose objects keep changing, in a process that
-// is killed again and again at any moment, also while it starts. In the end all
-// caches are what the server has, and somebody who has taken notes of the events of
-// all processes knows every object and none that is gone.
+// is killed again and again at any moment, also while it starts. It has its objects in
+// memory or on disk, the last time on disk. In the end all caches are what the server
+// has, and somebody who has taken notes of the events of all processes knows every
+// object and none that is gone.
 func TestSoak(t *testing.T) {
 	soak := newSoak()
 	t.Logf("repeat the decisions, if not the timing, with -run TestSoak -soak %s -soak.seed %d", soak.lasts, soak.seed)
@@ -97,7 +100,7 @@ func TestSoak(t *testing.T) {
 
 	end := time.Now().Add(soak.lasts)
 	soak.killAndRestart(w.subject, end)
-	c := w.start()
+	c := w.residing(informer.Disk).start()
 	pause(t, time.Until(end))
 	stop()
 	wait()
@@ -117,7 +120,7 @@ func (s soak) killAndRestart(subject *subject, end time.Time) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(s.seed, 0))
 	for kill := range s.kills {
-		c := subject.start()
+		c := subject.residing([]informer.Residency{informer.Memory, informer.Disk}[rng.IntN(2)]).start()
 		if kill == 0 {
 			c.waitSynced()
 			c.waitStored()
@@ -127,7 +130,7 @@ func (s soak) killAndRestart(subject *subject, end time.Time) {
 		pause(t, lifetime)
 		synced := kill == 0 || c.hasSynced()
 		c.kill()
-		t.Logf("killed process %d after %s; it had synced: %v", kill+1, lifetime, synced)
+		t.Logf("killed process %d, in residency %v, after %s; it had synced: %v", kill+1, subject.config.Residency, lifetime, synced)
 		if kill > 0 {
 			c.wantResumed()
 		}

@@ -65,7 +65,7 @@ func ExampleWithResidencyFor() {
 		fmt.Println(err)
 		return
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	db, err := bolt.Open(filepath.Join(dir, "cache.db"), bolt.Options{})
 	if err != nil {
 		fmt.Println(err)

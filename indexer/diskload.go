@@ -33,7 +33,7 @@ func (x *Indexer) attachDiskLocked(totals store.Totals) {
 		x.count.Store(totals.Count)
 	}
 	for _, name := range x.outdatedLocked() {
-		if i := x.write.indices[name]; i != nil {
+		if i := x.write.indices[name]; i != nil && i.stored {
 			i.ready.Store(false)
 		}
 	}
@@ -98,20 +98,44 @@ const (
 )
 
 // build writes the named indices from the stored objects, in parts, between which
-// changes go on, and drops those that have no function any more. Who asks for one of
-// them waits. What changes meanwhile is indexed as it is applied, so that the order of
-// the two does not matter: an index entry depends on the object alone.
+// changes go on, and drops those that have no function any more, for which it reads no
+// object. Who asks for one of them waits. What changes meanwhile is indexed as it is
+// applied, so that the order of the two does not matter: an index entry depends on the
+// object alone.
 //
 // An error of reading is not returned: the objects are listed again, and indexed then.
 func (x *Indexer) build(ctx context.Context, d *disk, names []string) error {
+	names, err := x.dropIndices(d, names)
+	if err == nil && len(names) > 0 {
+		err = x.writeIndices(ctx, d, names)
+	}
+	if errors.Is(err, ErrUnreadable) {
+		return nil
+	}
+	return err
+}
+
+// dropIndices removes the entries of the named indices, for which the header vouches
+// no longer, and returns those of them that are to be written.
+func (x *Indexer) dropIndices(d *disk, names []string) (outdated []string, err error) {
+	x.write.Lock()
+	defer x.write.Unlock()
+	header := x.write.header
+	header.Indices = x.vouchedLocked()
+	err = x.writeDiskLocked(d, store.Batch{DropIndices: names, Header: &header})
+	for _, name := range names {
+		if i := x.write.indices[name]; i != nil && i.stored {
+			outdated = append(outdated, name)
+		}
+	}
+	return outdated, err
+}
+
+// writeIndices writes the entries of the named indices, which have none.
+func (x *Indexer) writeIndices(ctx context.Context, d *disk, names []string) (err error) {
 	start, last := time.Now(), time.Now()
 	total := x.Len()
 	x.log().Info("Writing stored indices", "informer", d.collection.Identity(), "indices", names, "objects", total)
-	x.write.Lock()
-	header := x.write.header
-	header.Indices = x.vouchedLocked() // without those that are being written
-	err := x.writeDiskLocked(d, store.Batch{DropIndices: names, Header: &header})
-	x.write.Unlock()
 	done := 0
 	for after, more := "", true; err == nil && more; {
 		if ctx.Err() != nil {
@@ -124,20 +148,18 @@ func (x *Indexer) build(ctx context.Context, d *disk, names []string) error {
 			x.log().Info("Writing stored indices", "informer", d.collection.Identity(), "indices", names, "done", done, "objects", total)
 		}
 	}
+	if err != nil {
+		return err
+	}
 	x.write.Lock()
 	defer x.write.Unlock()
-	if err == nil {
-		x.builtLocked(names)
-		header := x.write.header
-		header.Indices = x.vouchedLocked()
-		err = x.writeDiskLocked(d, store.Batch{Header: &header})
-		d.health.poke()
-		x.log().Info("Stored indices are written", "informer", d.collection.Identity(), "indices", names, "objects", done,
-			"duration", time.Since(start).Round(time.Millisecond))
-	}
-	if errors.Is(err, ErrUnreadable) {
-		return nil
-	}
+	x.builtLocked(names)
+	header := x.write.header
+	header.Indices = x.vouchedLocked()
+	err = x.writeDiskLocked(d, store.Batch{Header: &header})
+	d.health.poke()
+	x.log().Info("Stored indices are written", "informer", d.collection.Identity(), "indices", names, "objects", done,
+		"duration", time.Since(start).Round(time.Millisecond))
 	return err
 }
 

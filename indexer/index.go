@@ -286,13 +286,9 @@ func (x *Indexer) rebuildLocked(names []string) {
 	_ = x.persistLocked(batch)
 }
 
-// unfinished is the fingerprint of no function: the file may have entries of an index
-// that is not to be read. Without it nobody would ever remove them who does not have
-// this index.
-const unfinished = "unfinished"
-
-// fingerprintsLocked returns those of the indices that are in the file, or are about to
-// be.
+// fingerprintsLocked returns those of the stored indices, for the header; for one that
+// is being written, none: it is named, so that somebody drops its entries should this
+// process end before.
 func (x *Indexer) fingerprintsLocked() map[string]string {
 	fingerprints := make(map[string]string, len(x.write.indices))
 	for name, index := range x.write.indices {
@@ -301,19 +297,19 @@ func (x *Indexer) fingerprintsLocked() map[string]string {
 		case index.ready.Load():
 			fingerprints[name] = index.fingerprint
 		default:
-			fingerprints[name] = unfinished
+			fingerprints[name] = ""
 		}
 	}
 	return fingerprints
 }
 
-// vouchedLocked returns the fingerprints for the header: that of no function as long as
-// there are foreign records.
+// vouchedLocked is fingerprintsLocked, without any fingerprint as long as there are
+// foreign records, which have no entries.
 func (x *Indexer) vouchedLocked() map[string]string {
 	fingerprints := x.fingerprintsLocked()
 	if x.write.foreignLocked() {
 		for name := range fingerprints {
-			fingerprints[name] = unfinished
+			fingerprints[name] = ""
 		}
 	}
 	return fingerprints

@@ -43,6 +43,34 @@ func unchanged(t *testing.T, x *Indexer) []bool {
 	return got
 }
 
+func TestKnown_KeysIn(t *testing.T) {
+	x := New(Options{})
+	for _, name := range []string{"c", "a", "d", "b"} {
+		if err := x.Add(pod(name, "1", "")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, test := range []struct {
+		after, upTo string
+		limit       int
+		want        string
+	}{
+		{"", "", 9, "[ns/a ns/b ns/c ns/d]"},
+		{"ns/a", "ns/c", 9, "[ns/b ns/c]"},
+		{"ns/b", "", 1, "[ns/c]"},
+		{"ns/d", "", 9, "[]"},
+	} {
+		var got []string
+		err := x.Known().KeysIn(test.after, test.upTo, func(key string) bool {
+			got = append(got, key)
+			return len(got) < test.limit
+		})
+		if fmt.Sprint(got) != test.want || err != nil {
+			t.Errorf("behind %q up to %q: %v, %v, want %s", test.after, test.upTo, got, err, test.want)
+		}
+	}
+}
+
 func TestKnown_Unchanged(t *testing.T) {
 	memory := New(Options{})
 	if err := memory.Add(pod("a", "1", "x")); err != nil {

@@ -46,6 +46,12 @@ func (x *Indexer) Load(ctx context.Context) error {
 	if d := x.disk.Load(); d != nil {
 		return x.loadDisk(ctx, d, &r)
 	}
+	// Before that it would be slow, and hold up what it waits for.
+	select {
+	case <-r.collection.Verified():
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	// Nothing is applied before Load has returned, so the collection is stable
 	// without the lock, and AddIndexers does not wait.
 	err := r.read(ctx)

@@ -154,14 +154,8 @@ func (i *sharedIndexInformer) takeDeparted(ctx context.Context) []indexer.Depart
 	var ops []store.DepartedOp
 	for _, d := range all {
 		id := departedID{d.Key, d.UID}
-		held, err := i.heldUID(d.Key)
-		if err != nil {
-			logger.Error(err, "It is not known which objects of an earlier run are gone; their deletes are not delivered", "informer", i.name())
-			return nil
-		}
 		switch {
-		case string(held) == d.UID:
-			// A selector has taken it back: it is not gone.
+		case i.isBack(d):
 			ops = append(ops, id.removal())
 			continue
 		case d.Attempts >= maxAttempts:
@@ -179,6 +173,13 @@ func (i *sharedIndexInformer) takeDeparted(ctx context.Context) []indexer.Depart
 		i.flush(ctx)
 	}
 	return departed
+}
+
+// isBack reports whether a selector has taken a departed object back: it is not gone.
+// One that cannot be read is shown by the replay, after what is told of it here.
+func (i *sharedIndexInformer) isBack(d indexer.Departed) bool {
+	held, _, err := i.indexer.GetByKey(d.Key)
+	return err == nil && string(uidOf(held)) == d.UID
 }
 
 // departedNotifications introduces the object, which handlers of this process

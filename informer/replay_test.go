@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
+
+	"github.com/warmcache/warmcache/store"
 )
 
 // initials are the events of an initial list.
@@ -130,6 +132,22 @@ func TestReplay_BeforeItsTurn(t *testing.T) {
 	}
 }
 
+// TestReplay_BetweenApplyAndDistribute checks that a chunk does not show a change whose
+// notification is still to come.
+func TestReplay_BetweenApplyAndDistribute(t *testing.T) {
+	onShelf(t, 2, letters("abcd"), func(t *testing.T, s *shelf) {
+		v, open := gate("initial a")
+		s.join(v)
+		synctest.Wait()
+		s.applied = func() {
+			open()
+			v.wants(initials("a", "b")...)
+		}
+		s.change("c", "-d", "+e", "a")
+		v.wants("initial d", "delete d", "update a", "initial c", "initial e")
+	})
+}
+
 // TestReplay_HasSynced checks that a registration has synced when its handler has
 // returned from the last object, and from what it was introduced to and lost.
 func TestReplay_HasSynced(t *testing.T) {
@@ -167,10 +185,10 @@ func TestReplay_OfAllHandlers(t *testing.T) {
 			s.processor.add(newListener(klog.Logger{}, v, s.clock, "handler", 0), nil)
 		}
 		one.wants()
-		s.delivery.Lock()
+		s.applying.Lock()
 		s.processor.startReplay(s.source())
 		s.processor.upstreamSynced()
-		s.delivery.Unlock()
+		s.applying.Unlock()
 		one.wants(initials("a", "b", "c")...)
 		two.wants(initials("a", "b", "c")...)
 		for l := range s.processor.mu.listeners {
@@ -259,6 +277,31 @@ func TestResync_DuringReplay(t *testing.T) {
 	})
 }
 
+// TestResync_OfAll checks that everything is shown anew, in whatever pass a handler is,
+// and once only.
+func TestResync_OfAll(t *testing.T) {
+	onShelf(t, 2, letters("abc"), func(t *testing.T, s *shelf) {
+		replaying, openReplaying := gate("initial b")
+		s.join(replaying)
+		resyncing, openResyncing := gate("resync b")
+		l := s.join(resyncing)
+		resyncing.wants(initials("a", "b", "c")...)
+		l.startResync(s.source())
+		idle := &viewer{}
+		s.join(idle)
+		idle.wants(initials("a", "b", "c")...)
+		all := []string{"resync a", "resync b", "resync c"}
+		s.processor.resyncAll(s.source())
+		idle.wants(all...)
+		s.processor.resyncAll(s.source())
+		idle.wants(all...)
+		openReplaying()
+		openResyncing()
+		replaying.wants(append(initials("a", "b", "c"), all...)...)
+		resyncing.wants(append(all, all...)...)
+	})
+}
+
 // TestReplay_UnreadableChunk checks that a pass goes on where it was once objects can
 // be read again.
 func TestReplay_UnreadableChunk(t *testing.T) {
@@ -290,10 +333,14 @@ func TestReplay_UnreadableChunk(t *testing.T) {
 		other := s.join(removed)
 		removed.wants(initials("a", "b", "c", "d")...)
 		s.change("-e")
+		removing := time.Now()
 		if err := s.RemoveEventHandler(other); err != nil {
 			t.Fatal(err)
 		}
 		<-other.finished
+		if took := time.Since(removing); took > 0 {
+			t.Errorf("a removed handler waited for %s", took)
+		}
 		time.Sleep(time.Hour)
 		if l.HasSynced() {
 			t.Error("the registration has synced without what could not be read")
@@ -335,9 +382,44 @@ func TestReplay_UnreadableObject(t *testing.T) {
 	})
 }
 
+// TestReplay_UnreadableObject_LeavesNothing checks that a handler for which nothing is
+// left to be told has dealt with everything.
+func TestReplay_UnreadableObject_LeavesNothing(t *testing.T) {
+	onShelf(t, 3, letters("abc"), func(t *testing.T, s *shelf) {
+		s.failObject = func(key string) error {
+			if key == "c" {
+				return errDisk
+			}
+			return nil
+		}
+		v, open := gate("initial b")
+		s.join(v)
+		synctest.Wait()
+		s.change("c")
+		open()
+		v.wants(initials("a", "b")...)
+		if handled := s.processor.handled(); handled < s.processor.mu.seq {
+			t.Errorf("handled %d, distributed %d", handled, s.processor.mu.seq)
+		}
+	})
+}
+
 // TestReplay_UnreadableForGood checks that what can be delivered is, and that the
-// handler is not told that it knows everything.
+// handler is not told that it knows everything, when the indexer or the store ends.
 func TestReplay_UnreadableForGood(t *testing.T) {
+	for name, test := range map[string]struct {
+		err      error
+		readable bool
+	}{
+		"detached": {errDisk, false},
+		"closed":   {fmt.Errorf("reading: %w", store.ErrClosed), true},
+	} {
+		t.Run(name, func(t *testing.T) { testUnreadableForGood(t, test.err, test.readable) })
+	}
+}
+
+func testUnreadableForGood(t *testing.T, failure error, readable bool) {
+	t.Helper()
 	onShelf(t, 2, letters("abcd"), func(t *testing.T, s *shelf) {
 		reads := 0
 		s.failChunk = func(after string) error {
@@ -345,9 +427,9 @@ func TestReplay_UnreadableForGood(t *testing.T) {
 				return nil
 			}
 			reads++
-			return errDisk
+			return failure
 		}
-		s.await = func(<-chan struct{}) bool { return false }
+		s.await = func(<-chan struct{}) bool { return readable }
 		v := &viewer{}
 		l := s.join(v)
 		time.Sleep(time.Minute)
@@ -381,27 +463,38 @@ func TestReplay_Handled(t *testing.T) {
 			t.Errorf("at %q: handled %d", first, s.processor.handled())
 		}
 		s.change("-e", "-b")
-		deleted := seq()
+		ends := []uint64{seq()}
+		s.change("!f")
+		ends = append(ends, seq())
+		s.change("a")
 		for _, step := range []struct {
 			event   string
-			handled bool
+			handled int // of the ends
 		}{
-			{"initial b", false},
-			{"initial e", false},
-			{"delete e", false},
-			{"delete b", false},
-			{"initial c", true},
-			{"initial d", true},
-			{"initial f", true},
+			{"initial b", 0},
+			{"initial e", 0},
+			{"delete e", 0},
+			{"delete b", 0},
+			{"initial f", 1},
+			{"delete f", 1},
+			{"update a", 2},
+			{"initial c", 2},
+			{"initial d", 2},
+			{"initial f", 2},
 		} {
 			proceed <- struct{}{}
-			if event := <-arrived; event != step.event || (s.processor.handled() >= deleted) != step.handled {
-				t.Errorf("at %q: handled %d, the delete is %d; want %q, %v", event, s.processor.handled(), deleted, step.event, step.handled)
+			event, handled := <-arrived, s.processor.handled()
+			done := 0
+			for done < len(ends) && ends[done] <= handled {
+				done++
+			}
+			if event != step.event || done != step.handled {
+				t.Errorf("at %q: handled %d, the ends are %v; want %q, %d of them", event, handled, ends, step.event, step.handled)
 			}
 		}
 		close(proceed)
 		go func() {
-			for range arrived { //nolint:revive // they are let through
+			for range arrived {
 			}
 		}()
 		if !eventually(l.HasSynced) {

@@ -34,10 +34,15 @@ type shelf struct {
 	// failChunk and failObject, if set, make reads fail.
 	failChunk  func(after string) error
 	failObject func(key string) error
+	// applied, if set, is called between the change of objects and its distribution.
+	applied func()
 	// await, if set, is AwaitReadable.
 	await func(stop <-chan struct{}) bool
 
-	// guarded by delivery:
+	// applying is what changes are applied and distributed under. Unlike a mutex it
+	// lets the time of a bubble go on while somebody waits for it.
+	applying lock
+	// guarded by applying:
 	objects map[string]*corev1.ConfigMap
 	rv      int
 	chunks  int // handed out
@@ -55,7 +60,7 @@ func onShelf(t *testing.T, size int, names []string, test func(t *testing.T, s *
 			sharedIndexInformer: &sharedIndexInformer{
 				clock: clock.RealClock{}, processor: newProcessor(clock.RealClock{}), mutations: cache.NewCacheMutationDetector("test"),
 			},
-			t: t, size: size, objects: map[string]*corev1.ConfigMap{}, done: make(chan struct{}),
+			t: t, size: size, applying: make(lock, 1), objects: map[string]*corev1.ConfigMap{}, done: make(chan struct{}),
 		}
 		for _, name := range names {
 			s.objects[name] = s.made(name, "uid of "+name)
@@ -71,12 +76,18 @@ func onShelf(t *testing.T, size int, names []string, test func(t *testing.T, s *
 	})
 }
 
+// lock is a sync.Locker.
+type lock chan struct{}
+
+func (l lock) Lock()   { l <- struct{}{} }
+func (l lock) Unlock() { <-l }
+
 func (s *shelf) stop() {
 	s.cancel()
 	<-s.done
 }
 
-func (s *shelf) source() *source { return &source{delivery: &s.delivery, objects: s} }
+func (s *shelf) source() *source { return &source{delivery: s.applying, objects: s} }
 
 func (s *shelf) Chunk(after string) (chunk, error) {
 	if s.failChunk != nil {
@@ -124,11 +135,14 @@ func (s *shelf) made(name, uid string) *corev1.ConfigMap {
 // change applies changes at once and distributes them, as the pump does: "+a" adds a,
 // "a" updates it, "-a" deletes it, and "!a" puts another object under its name.
 func (s *shelf) change(changes ...string) {
-	s.delivery.Lock()
-	defer s.delivery.Unlock()
+	s.applying.Lock()
+	defer s.applying.Unlock()
 	deltas, olds := make([]fifo.Delta, len(changes)), make([]any, len(changes))
 	for n, c := range changes {
 		deltas[n], olds[n] = s.apply(c)
+	}
+	if s.applied != nil {
+		s.applied()
 	}
 	s.distribute(deltas, olds)
 }
@@ -157,8 +171,8 @@ func (s *shelf) apply(change string) (d fifo.Delta, old any) {
 
 // join registers a handler when the others have been given the state.
 func (s *shelf) join(v *viewer) *listener {
-	s.delivery.Lock()
-	defer s.delivery.Unlock()
+	s.applying.Lock()
+	defer s.applying.Unlock()
 	s.joined++
 	v.t, v.known = s.t, map[string]*corev1.ConfigMap{}
 	l := newListener(klog.Logger{}, v, s.clock, fmt.Sprint("handler ", s.joined), 0)
@@ -170,8 +184,8 @@ func (s *shelf) join(v *viewer) *listener {
 
 // state is what the shelf holds.
 func (s *shelf) state() map[string]string {
-	s.delivery.Lock()
-	defer s.delivery.Unlock()
+	s.applying.Lock()
+	defer s.applying.Unlock()
 	return describeAll(s.objects)
 }
 

@@ -67,6 +67,11 @@ func (w *weather) round() {
 	for range w.rand.IntN(20) {
 		w.mutate()
 	}
+	w.applied = func() {
+		if w.chance(20) {
+			w.pause(20 * time.Millisecond)
+		}
+	}
 	w.failChunk = func(string) error { return w.maybe(5) }
 	w.failObject = func(string) error { return w.maybe(5) }
 	w.await = func(<-chan struct{}) bool { w.pause(5 * time.Second); return true }

@@ -65,6 +65,7 @@ func (r *Reflector) identify(ctx context.Context) error {
 		klog.FromContext(ctx).Info("Warning: stored objects belong to another cluster and are dropped",
 			"type", r.description, "stored", r.origin.Cluster, "cluster", cluster)
 		r.queue.Reset()
+		r.run.exact = ""
 		r.listNext("the stored objects belong to another cluster")
 	}
 	if differ(schema, r.origin.Schema) {
@@ -250,10 +251,14 @@ func (r *Reflector) observe(rv string) {
 	r.run.failures = 0
 	now := r.clock.Now()
 	r.update(func(s *Status) { s.RV, s.Contact, s.Err = rv, now, nil })
-	if r.run.target == "" || r.run.listReason != "" || r.Status().CaughtUp {
-		return
-	}
-	if order, err := resourceversion.CompareResourceVersion(rv, r.run.target); err == nil && order >= 0 {
+	if r.run.listReason == "" && !r.Status().CaughtUp && r.reachedTarget() {
 		r.caughtUp()
 	}
+}
+
+// reachedTarget reports whether everything that the server is known to have had
+// has been queued.
+func (r *Reflector) reachedTarget() bool {
+	order, err := resourceversion.CompareResourceVersion(r.run.rv, r.run.target)
+	return r.run.rv == r.run.target || err == nil && order >= 0
 }

@@ -27,7 +27,11 @@
 //   - Events reach the queue in the order of the server, and the queue's mark
 //     CaughtUp(true) only after everything that the server had when the
 //     reflector started.
-//   - A list reads at the server's current version, never at an older one.
+//   - A list reads at the server's current version, never at an older one. The one
+//     exception is what the consumer says it has lost: that is listed at the version
+//     at which it was lost, so that the watch from there tells what was deleted
+//     since. If the server refuses, or answers five attempts with an error that does
+//     not pass, the current state is listed instead, and the log says so.
 //   - Errors that do not say that the version is unusable (connection lost, 429,
 //     5xx, 401, 403, 404) are retried from where the watch was, with client-go's
 //     backoff. client-go lists again after most of them. Only the fifth watch in a

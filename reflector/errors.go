@@ -30,6 +30,13 @@ func (e queueError) Error() string {
 }
 func (e queueError) Unwrap() error { return e.cause }
 
+// loss is what a consumer reports that has lost the objects that it had at a
+// version. A list of a later state does not tell what has been deleted since.
+type loss interface {
+	error
+	LostVersion() string
+}
+
 // unreported is an error that watch error handlers are not told of, because they
 // are not told of its like by client-go: they hear of lists that failed and of
 // watches that could not be opened. What ends an open watch is ordinary, and so

@@ -42,11 +42,13 @@ type fake struct {
 	// rv and items are what probes and lists return.
 	rv    string
 	items []runtime.Object
-	// probeErrs, listErrs and watchErrs are returned first, one by one; nil lets
+	// probeErrs, listErrs, exactErrs and watchErrs are returned first, one by one; nil lets
 	// the request through.
-	probeErrs, listErrs, watchErrs []error
+	probeErrs, listErrs, exactErrs, watchErrs []error
 	// lists, if not nil, answers lists of more than one object.
 	lists func(metav1.ListOptions) (runtime.Object, error)
+	// exact, if not nil, answers lists at a version.
+	exact func(metav1.ListOptions) (runtime.Object, error)
 	// streams are what watches deliver, one after the other; then they are
 	// silent until they time out.
 	streams []stream
@@ -57,8 +59,10 @@ type fake struct {
 	// streaming lets the reflector ask for streamed lists.
 	streaming bool
 
-	failures   chan error
-	queueErr   error
+	failures chan error
+	queueErr error
+	// added, if set, answers a list that is given an object.
+	added      func() error
 	onCaughtUp func()
 	cancel     context.CancelFunc
 }
@@ -193,10 +197,13 @@ func (f *fake) Watch(o metav1.ListOptions) (watch.Interface, error) {
 }
 
 func (f *fake) ListWithContext(_ context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	f.set(func() { f.asked = append(f.asked, o) })
+	if o.ResourceVersionMatch == metav1.ResourceVersionMatchExact {
+		return f.listAt(o)
+	}
 	if o.ResourceVersion != "" || o.ResourceVersionMatch != "" {
 		f.t.Errorf("list asks for an older state: %+v", o)
 	}
-	f.set(func() { f.asked = append(f.asked, o) })
 	if o.Limit == 1 {
 		f.note("probe")
 		if err := f.take(&f.probeErrs); err != nil {
@@ -216,6 +223,18 @@ func (f *fake) ListWithContext(_ context.Context, o metav1.ListOptions) (runtime
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return listOf(f.rv, f.items...), nil
+}
+
+// listAt lists what there was at a version.
+func (f *fake) listAt(o metav1.ListOptions) (runtime.Object, error) {
+	f.note("exact %s", o.ResourceVersion)
+	if err := f.take(&f.exactErrs); err != nil {
+		return nil, err
+	}
+	if f.exact != nil {
+		return f.exact(o)
+	}
+	return listOf(o.ResourceVersion, f.items...), nil
 }
 
 func listOf(rv string, items ...runtime.Object) *corev1.ConfigMapList {
@@ -338,16 +357,23 @@ func (f *fake) NewReplacement() reflector.Replacement { return &replacement{f: f
 
 // replacement records a list.
 type replacement struct {
-	f     *fake
-	names []string
+	f         *fake
+	names     []string
+	committed bool
 }
 
 func (r *replacement) Add(obj any) error {
+	if r.f.added != nil {
+		return r.f.added()
+	}
 	r.f.mu.Lock()
 	defer r.f.mu.Unlock()
+	if r.f.queueErr != nil {
+		return r.f.queueErr
+	}
 	m, _ := meta.Accessor(obj)
 	r.names = append(r.names, m.GetName())
-	return r.f.queueErr
+	return nil
 }
 
 func (r *replacement) Remove(obj any) error {
@@ -356,7 +382,16 @@ func (r *replacement) Remove(obj any) error {
 	return nil
 }
 
-func (r *replacement) Commit(rv string) { r.f.note("commit %s %v", rv, r.names) }
+func (r *replacement) Commit(rv string) {
+	r.committed = true
+	r.f.note("commit %s %v", rv, r.names)
+}
+
+func (r *replacement) Abort() {
+	if !r.committed && len(r.names) > 0 {
+		r.f.note("abort %v", r.names)
+	}
+}
 
 // Objects and events.
 

@@ -23,9 +23,10 @@ const streamWarning = 10 * time.Second
 // errNoEnd says that a streamed list ended before it was complete.
 var errNoEnd = errors.New("streamed list ended early")
 
-// list reads the whole collection at the server's current version into the
-// queue and marks it caught up. If the list was streamed, the watch that goes on
-// behind it is returned.
+// list reads the whole collection into the queue, at the server's current version,
+// and marks it caught up. If the list was streamed, the watch that goes on behind it
+// is returned. What the consumer has lost is listed at an earlier version; if that is
+// before the target, a watch has to catch up from there.
 func (r *Reflector) list(ctx context.Context) (watch.Interface, error) {
 	r.setPhase(PhaseListing)
 	reason := r.run.listReason
@@ -37,6 +38,10 @@ func (r *Reflector) list(ctx context.Context) (watch.Interface, error) {
 	}
 	r.run.listReason = ""
 	r.run.failures, r.run.cut, r.run.refused = 0, false, false
+	if !r.reachedTarget() {
+		r.update(func(s *Status) { s.CaughtUp = false })
+		return nil, nil //nolint:nilnil // there is no watch behind a list in pages
+	}
 	// Also when it was marked before: the queue drops marks when the consumer
 	// fails, and a list is what follows.
 	r.caughtUp()
@@ -44,9 +49,18 @@ func (r *Reflector) list(ctx context.Context) (watch.Interface, error) {
 }
 
 func (r *Reflector) readList(ctx context.Context) (watch.Interface, error) {
+	if r.run.exact != "" {
+		err := r.exactList(ctx)
+		if err == nil || ctx.Err() != nil || !r.isRefusedExactly(err) {
+			return nil, err
+		}
+		klog.FromContext(ctx).Info("Warning: what was deleted since the store was lost may go unnoticed",
+			"type", r.description, "lostRV", r.run.exact, "err", err)
+		r.run.exact = ""
+	}
 	if r.streamLists {
 		w, err := r.streamList(ctx)
-		if err == nil || ctx.Err() != nil || isBusy(err) {
+		if err == nil || ctx.Err() != nil || isBusy(err) || errors.As(err, new(queueError)) {
 			return w, err
 		}
 		// Older servers, or those with the feature off, refuse to stream.
@@ -59,10 +73,18 @@ func (r *Reflector) readList(ctx context.Context) (watch.Interface, error) {
 func (r *Reflector) commit(list Replacement, rv string) {
 	list.Commit(rv)
 	r.run.rv = rv
+	current := rv != r.run.exact
+	if current {
+		r.run.target = rv
+	}
+	r.run.exact = ""
 	r.contacted()
 	r.update(func(s *Status) {
 		s.Lists++
-		s.RV, s.ServerRV = rv, rv
+		s.RV = rv
+		if current {
+			s.ServerRV = rv
+		}
 	})
 }
 
@@ -85,6 +107,7 @@ func (r *Reflector) streamList(ctx context.Context) (watch.Interface, error) {
 		}
 	}()
 	list := r.queue.NewReplacement()
+	defer list.Abort()
 	rv, err := r.readStream(ctx, w, list)
 	if err != nil {
 		return nil, err
@@ -142,10 +165,21 @@ func (r *Reflector) addToList(event watch.Event, list Replacement) (rv string, e
 	default:
 		err = fmt.Errorf("unknown event type %q", event.Type)
 	}
-	if err != nil {
-		err = fmt.Errorf("%w: %w", ErrUnusable, err)
+	return rv, ended, r.listError(err)
+}
+
+// listError explains why an object could not be put into a list: because of the
+// object, unless the consumer has failed and wants no more of this list.
+func (r *Reflector) listError(err error) error {
+	if err == nil || errors.Is(err, ErrUnusable) {
+		return err
 	}
-	return rv, ended, err
+	select {
+	case cause := <-r.queue.Failed():
+		return unreported{r.consumerFailed(cause)}
+	default:
+		return fmt.Errorf("%w: %w", ErrUnusable, err)
+	}
 }
 
 func endsInitialEvents(bookmark runtime.Object) bool {
@@ -156,42 +190,57 @@ func endsInitialEvents(bookmark runtime.Object) bool {
 // pageList reads the collection in pages, or whole if a page token expires
 // before the end.
 func (r *Reflector) pageList(ctx context.Context) error {
-	list, rv, err := r.readPages(ctx, pager.New(nil).PageSize)
+	err := r.listPages(ctx, metav1.ListOptions{Limit: pager.New(nil).PageSize})
 	if isExpired(err) {
-		list, rv, err = r.readPages(ctx, 0)
+		err = r.listPages(ctx, metav1.ListOptions{})
 	}
 	if err != nil {
 		return fmt.Errorf("listing %s: %w", r.description, err)
+	}
+	return nil
+}
+
+// listPages makes a list of all pages, of which the first is asked for with options.
+func (r *Reflector) listPages(ctx context.Context, options metav1.ListOptions) error {
+	list := r.queue.NewReplacement()
+	defer list.Abort()
+	rv, err := r.readPages(ctx, options, list)
+	if err != nil {
+		return err
 	}
 	r.commit(list, rv)
 	return nil
 }
 
-func (r *Reflector) readPages(ctx context.Context, limit int64) (list Replacement, rv string, err error) {
-	list = r.queue.NewReplacement()
-	options := metav1.ListOptions{Limit: limit}
+func (r *Reflector) readPages(ctx context.Context, options metav1.ListOptions, list Replacement) (rv string, err error) {
+	exact := options.ResourceVersion
 	for {
 		page, err := r.listCall(ctx, options)
 		if err != nil {
-			return nil, "", err
+			return "", err
 		}
 		accessor, err := meta.ListAccessor(page)
 		if err == nil && isTable(page) {
 			err = errTable
 		}
 		if err != nil {
-			return nil, "", fmt.Errorf("%w: %w", ErrUnusable, err)
+			return "", fmt.Errorf("%w: %w", ErrUnusable, err)
 		}
 		if options.Continue == "" {
 			// Later pages may be of a later state, if the server had to give up
 			// the first one; a watch from the first misses nothing.
 			rv = accessor.GetResourceVersion()
 		}
-		if err := r.addPage(page, list); err != nil {
-			return nil, "", err
+		if exact != "" && accessor.GetResourceVersion() != exact {
+			return "", errInexact
 		}
-		if options.Continue = accessor.GetContinue(); options.Continue == "" {
-			return list, rv, nil
+		if err := r.addPage(page, list); err != nil {
+			return "", err
+		}
+		// The token stands for the version, too.
+		options = metav1.ListOptions{Limit: options.Limit, Continue: accessor.GetContinue()}
+		if options.Continue == "" {
+			return rv, nil
 		}
 	}
 }
@@ -199,16 +248,12 @@ func (r *Reflector) readPages(ctx context.Context, limit int64) (list Replacemen
 // addPage puts the objects of a page into list. They are copied out of the page,
 // so that one of them that is kept does not keep the others in memory.
 func (r *Reflector) addPage(page runtime.Object, list Replacement) error {
-	err := meta.EachListItemWithAlloc(page, func(obj runtime.Object) error {
+	return r.listError(meta.EachListItemWithAlloc(page, func(obj runtime.Object) error {
 		if _, err := r.accept(obj); err != nil {
 			return err
 		}
 		return list.Add(obj)
-	})
-	if err != nil && !errors.Is(err, ErrUnusable) {
-		return fmt.Errorf("%w: %w", ErrUnusable, err)
-	}
-	return err
+	}))
 }
 
 func (r *Reflector) listCall(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {

@@ -18,6 +18,7 @@ import (
 // TestReflector_StreamedList checks a list that comes as the beginning of a watch.
 func TestReflector_StreamedList(t *testing.T) {
 	fallback := []string{"stream", "list", "commit 10 [p]", "caught up", "watch 10"}
+	aborted := slices.Insert(slices.Clone(fallback), 1, "abort [a]")
 	for _, test := range []struct {
 		name   string
 		script func(f *fake)
@@ -46,11 +47,11 @@ func TestReflector_StreamedList(t *testing.T) {
 	}, {
 		name:   "ended early",
 		script: func(f *fake) { f.streams = []stream{closing(added("a", "3"))} },
-		want:   fallback,
+		want:   aborted,
 	}, {
 		name:   "ended in an error",
 		script: func(f *fake) { f.streams = []stream{events(added("a", "3"), failure(internal()))} },
-		want:   fallback,
+		want:   aborted,
 	}, {
 		name:   "with what cannot be used",
 		script: func(f *fake) { f.streams = []stream{events(watch.Event{Type: watch.Added, Object: &corev1.Secret{}})} },
@@ -73,7 +74,7 @@ func TestReflector_StreamedList(t *testing.T) {
 			f.streams = []stream{events(added("a", "3"), failure(apierrors.NewTooManyRequests("busy", 1))), events(end("9"))}
 		},
 		pauses: 1,
-		want:   []string{"stream", "stream", "commit 9 []", "caught up"},
+		want:   []string{"stream", "abort [a]", "stream", "commit 9 []", "caught up"},
 	}, {
 		name: "ended by another bookmark",
 		script: func(f *fake) {
@@ -82,7 +83,7 @@ func TestReflector_StreamedList(t *testing.T) {
 			f.streams = []stream{events(added("a", "3"), other)}
 		},
 		pauses: 30,
-		want:   []string{"stream"},
+		want:   []string{"stream", "abort [a]"},
 	}, {
 		name: "whose watch ends",
 		script: func(f *fake) {
@@ -101,7 +102,7 @@ func TestReflector_StreamedList(t *testing.T) {
 		name:   "that never ends",
 		script: func(f *fake) { f.streams = []stream{events(added("a", "3"))} },
 		pauses: 30,
-		want:   []string{"stream"},
+		want:   []string{"stream", "abort [a]"},
 	}, {
 		name:   "not supported by the client",
 		script: func(f *fake) { f.streaming = false },
@@ -174,19 +175,19 @@ func TestReflector_PagedListWithExpiredToken(t *testing.T) {
 			return list, nil
 		}
 		f.run(pause / 10)
-		f.want("list", "list2", "list", "commit 11 [a b]", "caught up", "watch 11")
+		f.want("list", "list2", "abort [a]", "list", "commit 11 [a b]", "caught up", "watch 11")
 	})
 }
 
-// TestReflector_InterruptedList checks that a list that fails half way leaves no
-// trace and is tried again.
+// TestReflector_InterruptedList checks that a list that fails half way is aborted
+// and tried again.
 func TestReflector_InterruptedList(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fake) {
 		f.options.Origin = reflector.Origin{}
 		pages(f)
 		f.listErrs = []error{nil, errors.New("connection lost")}
 		f.run(pause + pause/10)
-		f.want("list", "list2", "list", "list2", "list3", "commit 10 [p p2 p3]", "caught up", "watch 10")
+		f.want("list", "list2", "abort [p]", "list", "list2", "list3", "commit 10 [p p2 p3]", "caught up", "watch 10")
 	})
 }
 

@@ -41,18 +41,26 @@ type Queue interface {
 	Reset()
 	// CaughtUp marks the point from which the state may be shown.
 	CaughtUp(confirmed bool)
-	// Failed delivers the error of a consumer that needs a list to go on.
+	// Failed delivers the error of a consumer that needs a list to go on. If it
+	// has a method LostVersion() string, and the result can be compared, the list
+	// is of the state at that version, if the server still has it.
 	Failed() <-chan error
 }
 
-// Replacement is a list of the whole collection under way.
+// Replacement is a list of the whole collection under way. It ends in Commit, or
+// else in Abort, and another list.
 type Replacement interface {
-	// Add adds an object, or replaces the one of its key.
+	// Add adds an object, or replaces the one of its key. It may wait for a slow
+	// consumer, but not beyond the end of the context of Run. After an error the
+	// list is aborted; it is the object's, unless Failed has something to deliver.
 	Add(obj any) error
-	// Remove takes an object out again.
+	// Remove takes an object out again. Its errors are those of Add.
 	Remove(obj any) error
 	// Commit queues the list as the state at rv.
 	Commit(rv string)
+	// Abort says that the list will not arrive whole. After Commit it is called
+	// too, and does nothing.
+	Abort()
 }
 
 // Origin describes the stored copy that a reflector begins with.
@@ -129,10 +137,16 @@ type Reflector struct {
 		rv string
 		// listReason, if not empty, says why the next thing to do is a list.
 		listReason string
-		identified bool
+		// exact, if not empty, is the version at which to list, because the consumer
+		// has lost what it had then. exactFailures counts the attempts that the
+		// server has answered with an error.
+		exact         string
+		exactFailures int
+		identified    bool
 		// unanswered counts questions about cluster and schema in vain.
 		unanswered int
-		// target is the server's version at the first probe.
+		// target is the server's version at the first probe, or of the last list
+		// that was current.
 		target string
 		// silentRounds counts rounds of resuming in which nothing arrived.
 		silentRounds int
@@ -303,7 +317,7 @@ func (r *Reflector) log(ctx context.Context, err error) {
 func (r *Reflector) cycle(ctx context.Context) (err error) {
 	select {
 	case err := <-r.queue.Failed():
-		r.listNext(err.Error())
+		r.listNext(r.consumerFailed(err).cause.Error())
 	default:
 	}
 	if err := r.identify(ctx); err != nil {
@@ -316,7 +330,7 @@ func (r *Reflector) cycle(ctx context.Context) (err error) {
 	}
 	var w watch.Interface
 	if r.run.listReason != "" {
-		if w, err = r.list(ctx); err != nil {
+		if w, err = r.list(ctx); err != nil || !r.Status().CaughtUp {
 			return err
 		}
 	}

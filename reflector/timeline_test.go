@@ -223,4 +223,5 @@ type appliedList struct{ listed, into cache.Store }
 
 func (l appliedList) Add(obj any) error    { return l.listed.Add(obj) }
 func (l appliedList) Remove(obj any) error { return l.listed.Delete(obj) }
+func (appliedList) Abort()                 {}
 func (l appliedList) Commit(rv string)     { _ = l.into.Replace(l.listed.List(), rv) }

@@ -174,7 +174,7 @@ func (r *Reflector) consume(ctx context.Context, s stream) (events int, err erro
 		case <-ctx.Done():
 			return events, nil
 		case err := <-r.queue.Failed():
-			return events, unreported{queueError{err}}
+			return events, unreported{r.consumerFailed(err)}
 		case <-s.deadline:
 			return events, errDeadline
 		case <-quietC:

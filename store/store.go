@@ -78,7 +78,7 @@ type Collection interface {
 	// make Apply fail: the engine keeps the batch, retries, and says so in
 	// Durability. Errors, after each of which nothing of b was applied:
 	// ErrClosed, ErrReadOnly, ErrInvalidBatch, ErrCorrupt when the collection is
-	// lost.
+	// lost, or that the disk does not let something be read on which b depends.
 	Apply(b Batch) error
 
 	// Flush waits until everything applied before the call is durable, the
@@ -235,7 +235,8 @@ type Header struct {
 	// known.
 	Schema string
 	// Indices maps the name of each stored index to the fingerprint of its
-	// index function. An index that is not listed must not be read.
+	// index function. An index that is not listed, or without a fingerprint, must not
+	// be read.
 	Indices map[string]string
 	// Contact is when the API server last confirmed RV, in UTC.
 	Contact time.Time

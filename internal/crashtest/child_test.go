@@ -24,6 +24,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/warmcache/warmcache/factory"
+	"github.com/warmcache/warmcache/indexer"
 	"github.com/warmcache/warmcache/informer"
 	"github.com/warmcache/warmcache/store"
 	"github.com/warmcache/warmcache/store/bolt"
@@ -42,6 +43,8 @@ type life struct {
 	Policy    string
 	ListBelow int64
 	Flush     time.Duration
+	// Disk is disk residency.
+	Disk bool
 	// Late registers handlers after the informers have synced, as after winning
 	// a leader election.
 	Late bool
@@ -251,6 +254,10 @@ func (p *program) newFactory(clientset kubernetes.Interface, db store.Store, s s
 		factory.WithClock(hurriedClock{}),
 		factory.WithIndexVersions(map[string]string{indexName: p.IndexVersion}),
 	}
+	if p.Disk {
+		// Less than what is there.
+		options = append(options, factory.WithResidency(informer.Disk, indexer.MinMemoryBudget))
+	}
 	if p.TransformVersion != "" {
 		options = append(options, factory.WithTransform(p.transform, p.TransformVersion))
 	}
@@ -344,6 +351,11 @@ func (p *program) confirmed(ctx context.Context) bool {
 func (p *program) dump() []byte {
 	var b bytes.Buffer
 	for name, inf := range p.informers {
+		if p.Disk {
+			if err := checkReads(inf); err != nil {
+				writeLine(&b, wordFailed, fmt.Sprintf("%s: %q", name, err))
+			}
+		}
 		for _, item := range inf.GetIndexer().List() {
 			if obj, ok := item.(metav1.Object); ok {
 				writeLine(&b, wordObject, name, obj.GetAnnotations()[transformAnnotation], versionOf(obj))

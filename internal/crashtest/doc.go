@@ -33,6 +33,10 @@
 //   - HasSynced under the Confirmed policy: nothing older than the server was
 //     when the process was started.
 //
+// TestKill_DiskResidency is the same with informers whose objects are in the file only.
+// Its children are also killed while they write an index anew, and their indexers
+// have to give one answer in every way to read them.
+//
 // Two gaps are part of the design and excused, exactly where they apply: an
 // object that handlers were told about but that no commit has reached can be
 // forgotten if the server has forgotten it too (a list instead of a resume), and

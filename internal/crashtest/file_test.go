@@ -35,8 +35,9 @@ type fileChecker struct {
 	// unfinished are the collections that were incomplete at the last check.
 	unfinished []string
 	// incomplete counts collections that were found in the middle of a list,
-	// departed the records of departed objects.
-	incomplete, departed int
+	// unindexed complete ones whose index was being written, departed the records of
+	// departed objects.
+	incomplete, unindexed, departed int
 }
 
 func newFileChecker(t testing.TB, w *world, l *ledger, path string) *fileChecker {
@@ -124,6 +125,9 @@ func (f *fileChecker) collection(s spec, in collectionInFile) {
 	objects, metas := f.objects(s, in)
 	f.header(s, in, objects)
 	if header := in.contents.Header; header != nil {
+		if header.Complete && header.Indices[indexName] == "" {
+			f.unindexed++
+		}
 		f.index(s, header.Indices[indexName], indexName, in.contents.Indices[indexName], metas)
 		if header.Indices[cache.NamespaceIndex] != "" {
 			f.entries(s, cache.NamespaceIndex, cache.MetaNamespaceIndexFunc, in.contents.Indices[cache.NamespaceIndex], metas)

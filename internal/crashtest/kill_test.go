@@ -15,26 +15,33 @@ import (
 
 // TestKill_NothingMissedAndNothingWrong is described in the package comment.
 func TestKill_NothingMissedAndNothingWrong(t *testing.T) {
-	kills, seed := *killsFlag, *seedFlag
-	if kills == 0 {
-		kills = 200
-		if testing.Short() {
-			kills = 40
-		}
+	killAgainAndAgain(t, 200, 0)
+}
+
+// killAgainAndAgain kills children, a fifth as many with -short, of which about a
+// part are in disk residency.
+func killAgainAndAgain(t *testing.T, kills int, onDisk float64) {
+	if testing.Short() {
+		kills /= 5
 	}
+	if *killsFlag > 0 {
+		kills = *killsFlag
+	}
+	seed := *seedFlag
 	if seed == 0 {
 		seed = rand.Uint64()
 	}
 	t.Logf("repeat with: make kill KILLS=%d SEED=%d", kills, seed)
 	k := newKiller(t, seed)
+	k.onDisk = onDisk
 	for k.kills < kills && !t.Failed() {
 		k.live()
 	}
 	if t.Failed() {
 		t.Fatalf("failed after %d kills, in life %d:\n%+v\n%s", k.kills, k.lives, k.life, k.process.tail())
 	}
-	t.Logf("%d kills in %d lives: %v; %d collections found incomplete, %d departed records; %d objects excused, %d deletes given up",
-		k.kills, k.lives, k.tally, k.file.incomplete, k.file.departed, k.excused, k.ledger.mu.givenUp)
+	t.Logf("%d kills in %d lives: %v; %d collections found incomplete, %d without index, %d departed records; %d objects excused, %d deletes given up",
+		k.kills, k.lives, k.tally, k.file.incomplete, k.file.unindexed, k.file.departed, k.excused, k.ledger.mu.givenUp)
 	k.enough()
 }
 
@@ -47,6 +54,8 @@ type killer struct {
 	file    *fileChecker
 	process *process
 	life    life
+	// onDisk is the part of lives in disk residency.
+	onDisk float64
 	// current is process, for the goroutines of the server.
 	current atomic.Pointer[process]
 
@@ -89,8 +98,12 @@ func (k *killer) live() {
 	// An interrupted list has to be made again, although nothing else asks for it.
 	calm := len(k.file.unfinished) > 0 && k.random.IntN(3) > 0
 	k.nextProgram(calm)
-	upheaval, quiet := !calm && k.random.IntN(7) == 0, false
-	if upheaval {
+	reindex := k.life.Disk && !calm && k.random.IntN(8) == 0
+	upheaval, quiet := !calm && !reindex && k.random.IntN(7) == 0, false
+	switch {
+	case reindex:
+		k.reindex()
+	case upheaval:
 		quiet = k.upheaval()
 	}
 	if !quiet {
@@ -102,8 +115,12 @@ func (k *killer) live() {
 	c.start()
 	defer c.end()
 	switch n := k.random.IntN(4); {
+	case reindex && n > 0:
+		k.written("opening the file", func() bool { return k.process.mu.opened })
+		k.tally["while indexing"]++
 	case upheaval && n > 0:
-		k.written()
+		k.written("a list", func() bool { return k.process.mu.listed[specs[0].name] })
+		k.tally["while listing"]++
 	case n < 2 && !calm:
 		k.early()
 	default:
@@ -142,6 +159,7 @@ func (k *killer) nextProgram(calm bool) {
 	if calm {
 		l.ListBelow = -1
 	}
+	l.Disk = k.random.Float64() < k.onDisk
 	l.SlowIndex = false
 	l.Late = k.random.IntN(6) == 0
 	l.Slow = k.random.IntN(6) == 0
@@ -188,11 +206,11 @@ func (k *killer) early() {
 	k.tally["early"]++
 }
 
-// written waits until the file is written after the child has asked for a long
-// list: then some of it may be in the file, and the rest not.
-func (k *killer) written() {
+// written waits until the file is written after the child has begun with something
+// long: then some of it may be in the file, and the rest not.
+func (k *killer) written(what string, begun func() bool) {
 	p := k.process
-	p.await("a list", func() bool { return p.mu.listed[specs[0].name] || p.syncedLocked() })
+	p.await(what, func() bool { return begun() || p.syncedLocked() })
 	ticker := time.NewTicker(200 * time.Microsecond)
 	defer ticker.Stop()
 	for range 1 + k.random.IntN(3) {
@@ -206,7 +224,6 @@ func (k *killer) written() {
 		}
 	}
 	k.pause(5 * time.Millisecond)
-	k.tally["while listing"]++
 }
 
 // pause lets up to d pass.
@@ -335,7 +352,7 @@ func (k *killer) enough() {
 	if k.kills < 200 {
 		return
 	}
-	for what, n := range map[string]int{
+	met := map[string]int{
 		"lives that were compared": k.tally["compared"],
 		"informers that resumed":   k.tally["resumed"],
 		"informers that listed":    k.tally["relisted"],
@@ -343,7 +360,11 @@ func (k *killer) enough() {
 		"departed records":         k.file.departed,
 		"graceful stops":           k.tally["stopped"],
 		"kills while stopping":     k.tally["killed while stopping"],
-	} {
+	}
+	if k.onDisk > 0 {
+		met["interrupted writes of indices"] = k.file.unindexed
+	}
+	for what, n := range met {
 		if n == 0 {
 			k.t.Errorf("no %s", what)
 		}

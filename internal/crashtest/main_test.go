@@ -24,7 +24,7 @@ var children = map[string]func(argument string) error{
 }
 
 var (
-	killsFlag  = flag.Int("kills", 0, "how often TestKill kills its child; 200 by default, 40 with -short")
+	killsFlag  = flag.Int("kills", 0, "how often each TestKill kills its child; 200 by default, 100 in disk residency, a fifth with -short")
 	faultsFlag = flag.Int("faults", 0, "how often TestDiskFault_ChurnAndClose lets the disk fail; 28 by default, 10 with -short")
 	seedFlag   = flag.Uint64("seed", 0, "seed of the decisions of TestKill and TestDiskFault; random by default")
 )

@@ -32,7 +32,8 @@ func needsLookup(b *store.Batch) bool {
 	return false
 }
 
-func (a *applier) apply(b *store.Batch) {
+// apply fails only if what is there cannot be read.
+func (a *applier) apply(b *store.Batch) error {
 	if b.Clear {
 		a.overlay.clear()
 	}
@@ -40,31 +41,41 @@ func (a *applier) apply(b *store.Batch) {
 		a.overlay.dropIndex(name)
 	}
 	for i := range b.Ops {
-		a.op(&b.Ops[i])
+		if err := a.op(&b.Ops[i]); err != nil {
+			return err
+		}
 	}
 	for _, op := range b.Index {
 		a.index(op.Key, op.Changes)
 	}
 	for i := range b.Departed {
-		a.departed(&b.Departed[i])
+		if err := a.departed(&b.Departed[i]); err != nil {
+			return err
+		}
 	}
 	if b.Header != nil {
 		a.overlay.setHeader(b.Header)
 	}
+	return nil
 }
 
-func (a *applier) op(op *store.Op) {
+func (a *applier) op(op *store.Op) error {
 	key := []byte(op.Key)
 	if op.Depart != "" {
+		old, err := a.tx.lookup(keySpace{}, key)
+		if err != nil {
+			return err
+		}
 		// The record is copied, because what it is now may be in the mapping of
 		// the file.
-		if old := a.tx.lookup(keySpace{}, key); old != nil {
+		if old != nil {
 			departed := encodePair(op.Key, op.Depart)
 			a.overlay.setDeparted(departed, encodeDeparted(departed, a.now, 0, 0, old))
 		}
 	}
 	a.overlay.setObject(key, op.Value)
 	a.index(op.Key, op.Index)
+	return nil
 }
 
 func (a *applier) index(key string, changes []store.IndexChange) {
@@ -78,20 +89,20 @@ func (a *applier) index(key string, changes []store.IndexChange) {
 	}
 }
 
-func (a *applier) departed(op *store.DepartedOp) {
+func (a *applier) departed(op *store.DepartedOp) error {
 	key := encodePair(op.Key, op.UID)
-	sealed := a.tx.lookup(keySpace{departed: true}, key)
-	if sealed == nil {
-		return
+	sealed, err := a.tx.lookup(keySpace{departed: true}, key)
+	if err != nil || sealed == nil {
+		return err
 	}
 	if op.Remove {
 		a.overlay.setDeparted(key, nil)
-		return
+		return nil
 	}
 	record, err := decodeDeparted(key, sealed)
-	if err != nil {
-		// Departed reports it to whoever reads the record.
-		return
+	if err == nil {
+		a.overlay.setDeparted(key, encodeDeparted(key, record.Since, op.Attempts, op.Age, record.Value))
 	}
-	a.overlay.setDeparted(key, encodeDeparted(key, record.Since, op.Attempts, op.Age, record.Value))
+	// Departed reports damage to whoever reads the record.
+	return nil
 }

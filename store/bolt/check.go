@@ -172,6 +172,9 @@ func (db *DB) checkSnapshot(ctx context.Context, o CheckOptions) (report CheckRe
 	if f == nil {
 		return CheckReport{}, fmt.Errorf("there is no file at present: %w", db.Status().Err)
 	}
+	if err := f.awaitTrusted(ctx); err != nil {
+		return CheckReport{}, errors.Join(err, g.damaged(), db.Status().Err)
+	}
 	if !f.mapping.enter() {
 		return CheckReport{}, g.damaged()
 	}

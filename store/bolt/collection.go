@@ -93,22 +93,6 @@ func (c *collection) dropLocked() {
 	c.db.uncharge(pending, frozen)
 }
 
-// vet verifies the pages of c, whose leaves Open did not look at. Damage ends the
-// generation.
-func (c *collection) vet() error {
-	g := c.generation()
-	f := g.opened.Load()
-	if f == nil {
-		return g.damaged()
-	}
-	return c.db.guard(g, func() error {
-		return f.view(func(tx *bbolt.Tx) error {
-			v := newVetter(tx, f.file)
-			return eachBucket(tx, c.names, func(_ []byte, b *bbolt.Bucket) error { return v.vetBucket(b) })
-		})
-	})
-}
-
 // eachBucket calls fn for every bucket that holds something of a collection.
 func eachBucket(tx *bbolt.Tx, names bucketNames, fn func(name []byte, b *bbolt.Bucket) error) error {
 	for _, name := range [][]byte{names.objects, names.departed} {
@@ -141,7 +125,7 @@ func (c *collection) load() error {
 		// Damage of either is for the reader of it to find.
 		header, _ = t.Header()
 		_ = t.engine(func() (err error) {
-			totals, err = totalsIn(t.fileBucket(c.names.header))
+			totals, err = t.storedTotals()
 			return err
 		})
 		f := t.generation.opened.Load()
@@ -210,16 +194,14 @@ func (c *collection) pending() *overlay {
 // the file only if b needs to know what is there.
 func (c *collection) change(next *overlay, b *store.Batch) error {
 	if !needsLookup(b) {
-		newApplier(next, c.db.now(), nil).apply(b)
-		return nil
+		return newApplier(next, c.db.now(), nil).apply(b)
 	}
 	return c.view(func(t *tx) error {
 		return t.engine(func() error {
 			// The new overlay in place of the one that it was cloned from.
 			t.below()
 			t.layers = append([]*overlay{next}, t.layers...)
-			newApplier(next, c.db.now(), t).apply(b)
-			return nil
+			return newApplier(next, c.db.now(), t).apply(b)
 		})
 	})
 }
@@ -376,15 +358,6 @@ func (h *handle) Flush(ctx context.Context) error {
 func (h *handle) Durability() store.Durability { return h.c.durability() }
 
 func (h *handle) Lost() <-chan struct{} { return h.c.generation().lost }
-
-// verified is what Verified returns.
-var verified = func() chan struct{} {
-	c := make(chan struct{})
-	close(c)
-	return c
-}()
-
-func (h *handle) Verified() <-chan struct{} { return verified }
 
 func (h *handle) Quarantine(cause error) {
 	if h.c.db.closed.Load() {

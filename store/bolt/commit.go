@@ -135,6 +135,7 @@ func (db *DB) kick() {
 // after one last attempt once the store is closed.
 func (db *DB) run() {
 	defer close(db.stopped)
+	db.verifyFirst()
 	for {
 		wait, last := db.nextCommit()
 		if wait == 0 {
@@ -189,7 +190,7 @@ func (db *DB) nextCommit() (wait time.Duration, last bool) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	now := db.options.Clock.Now()
-	dirty := !db.mu.dirtySince.IsZero() || db.mu.generation.opened.Load() == nil
+	dirty := !db.mu.dirtySince.IsZero() || !db.mu.generation.ready()
 	switch {
 	case db.mu.stopping || db.mu.urgent || len(db.mu.requests) > 0:
 		return 0, db.mu.stopping
@@ -209,7 +210,8 @@ func (db *DB) nextCommit() (wait time.Duration, last bool) {
 // collection has at most one frozen overlay, which stays until a transaction
 // with it has succeeded, and only then does the next one freeze. In order:
 //
-//  1. make sure that there is a file: the last one may have been found damaged
+//  1. make sure that there is a file, which the last one found damaged may have left
+//     none, and that it was verified
 //  2. freeze what is pending, one collection after the other; each is atomic by
 //     itself, and nothing is promised across collections
 //  3. write all frozen overlays in one transaction
@@ -223,8 +225,11 @@ func (db *DB) commit() {
 	db.mu.urgent = false
 	g := db.mu.generation
 	db.mu.Unlock()
-	start := db.options.Clock.Now()
 	f, err := db.fileOf(g)
+	if errors.Is(err, errStopped) {
+		return // nothing waits for it
+	}
+	start := db.options.Clock.Now()
 	work := db.frozenWork(g)
 	if err == nil && len(work) > 0 {
 		err = db.update(g, f, func(tx *writeTx) error {

@@ -1,13 +1,6 @@
 package bolt
 
-import (
-	"bytes"
-	"fmt"
-
-	"go.etcd.io/bbolt"
-
-	"github.com/warmcache/warmcache/store"
-)
+import "bytes"
 
 // treeChunk is how many entries a treeCursor reads ahead.
 const treeChunk = 32
@@ -62,7 +55,7 @@ func (c *treeCursor) current() (entry, bool) {
 // key and value are valid until the cursor moves.
 type mergeCursor struct {
 	trees []treeCursor
-	file  *bbolt.Cursor // nil if the file is hidden or has no such bucket
+	file  fileCursor // nil if the file is hidden or has no such bucket
 
 	fileKey, fileValue []byte
 
@@ -72,13 +65,13 @@ type mergeCursor struct {
 
 // newMergeCursor returns a cursor that must be moved with seek first. bucket may
 // be nil.
-func newMergeCursor(trees []*tree, bucket *bbolt.Bucket) *mergeCursor {
+func newMergeCursor(trees []*tree, bucket fileBucket) *mergeCursor {
 	m := &mergeCursor{}
 	for _, t := range trees {
 		m.trees = append(m.trees, treeCursor{tree: t})
 	}
 	if bucket != nil {
-		m.file = bucket.Cursor()
+		m.file = bucket.cursor()
 	}
 	return m
 }
@@ -89,8 +82,12 @@ func (m *mergeCursor) seek(from []byte) bool {
 		m.trees[i].seek(from)
 	}
 	if m.file != nil {
-		m.fileKey, m.fileValue = m.file.Seek(from)
-		if m.fileKey != nil && bytes.Compare(m.fileKey, from) < 0 {
+		var err error
+		m.fileKey, m.fileValue, err = m.file.seek(from)
+		switch {
+		case err != nil:
+			m.fail(err)
+		case m.fileKey != nil && bytes.Compare(m.fileKey, from) < 0:
 			m.outOfOrder(from)
 		}
 	}
@@ -100,9 +97,11 @@ func (m *mergeCursor) seek(from []byte) bool {
 // outOfOrder ends the cursor at a key of the file that does not come after the
 // given one.
 func (m *mergeCursor) outOfOrder(after []byte) {
-	m.err = fmt.Errorf("%w: key %q does not come after %q", store.ErrCorrupt, m.fileKey, after)
-	m.fileKey, m.trees = nil, nil
+	m.fail(damaged("key %q does not come after %q", m.fileKey, after))
 }
+
+// fail ends the cursor.
+func (m *mergeCursor) fail(err error) { m.err, m.fileKey, m.trees = err, nil, nil }
 
 // advance moves to the next visible key and says whether there is one.
 func (m *mergeCursor) advance() bool {
@@ -119,8 +118,12 @@ func (m *mergeCursor) skip() {
 	}
 	if m.fileKey != nil && (len(m.trees) == 0 || bytes.Equal(m.fileKey, m.key)) {
 		previous := m.fileKey
-		m.fileKey, m.fileValue = m.file.Next()
-		if m.fileKey != nil && bytes.Compare(m.fileKey, previous) <= 0 {
+		var err error
+		m.fileKey, m.fileValue, err = m.file.next()
+		switch {
+		case err != nil:
+			m.fail(err)
+		case m.fileKey != nil && bytes.Compare(m.fileKey, previous) <= 0:
 			m.outOfOrder(previous)
 		}
 	}

@@ -262,7 +262,8 @@ func TestCommit_Panics(t *testing.T) {
 	}
 }
 
-// TestTx_KeysOutOfOrder changes keys in leaf pages, which bbolt does not notice.
+// TestTx_KeysOutOfOrder changes keys in leaf pages of an open file, which bbolt does not
+// notice.
 // IndexValues, which seeks from each value to the next, must come to an end.
 func TestTx_KeysOutOfOrder(t *testing.T) {
 	const objects = 400
@@ -293,9 +294,6 @@ func TestTx_KeysOutOfOrder(t *testing.T) {
 			}
 		}
 	}
-	if err := os.WriteFile(path, file, 0o600); err != nil {
-		t.Fatal(err)
-	}
 	if db, err = bolt.Open(path, bolt.Options{ScrubInterval: -1}); err != nil {
 		t.Fatal(err)
 	}
@@ -305,6 +303,15 @@ func TestTx_KeysOutOfOrder(t *testing.T) {
 		}
 	}()
 	c = collection(t, db)
+	<-c.Verified()
+	open, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = open.WriteAt(file, 0)
+	if err := errors.Join(err, open.Close()); err != nil {
+		t.Fatal(err)
+	}
 	calls := 0
 	read := func([]byte) bool { calls++; return calls < 10*objects }
 	for name, fn := range map[string]func(store.Tx) error{

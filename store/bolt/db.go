@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"go.etcd.io/bbolt"
 	"k8s.io/klog/v2"
 
 	"github.com/warmcache/warmcache/store"
@@ -148,18 +147,11 @@ func (db *DB) Collection(id store.Identity, owner string) (store.Collection, err
 // damaged the file may have been found by anybody, at any time.
 func (db *DB) prepare(c *collection) error {
 	for {
-		err := c.vet()
-		if err == nil {
-			err = c.load()
+		err := c.load()
+		if c.lost() == nil || db.readOnly {
+			return err
 		}
-		switch {
-		case c.lost() != nil && !db.readOnly:
-			c.startOver()
-			continue
-		case errors.Is(err, errUnreadable) && db.lock != nil:
-			db.lock.unreadable()
-		}
-		return err
+		c.startOver()
 	}
 }
 
@@ -217,8 +209,8 @@ func (db *DB) Informers() ([]store.Info, error) {
 		return nil, store.ErrClosed
 	}
 	var infos []store.Info
-	err := db.view(func(tx *bbolt.Tx) error {
-		return eachCollection(tx, func(info store.Info) error {
+	err := db.view(func(s snapshot) error {
+		return eachCollection(s, func(info store.Info) error {
 			infos = append(infos, info)
 			return nil
 		})
@@ -243,11 +235,12 @@ func (db *DB) markInUse(infos []store.Info) {
 
 // eachCollection describes the collections in the file, ordered by identity. It
 // fails if one cannot be described.
-func eachCollection(tx *bbolt.Tx, fn func(store.Info) error) error {
-	cursor := tx.Cursor()
+func eachCollection(s snapshot, fn func(store.Info) error) error {
+	cursor := s.names()
 	prefix := []byte(headerPrefix)
-	for name, _ := cursor.Seek(prefix); bytes.HasPrefix(name, prefix); name, _ = cursor.Next() {
-		info, err := describe(tx, name)
+	name, _, err := cursor.seek(prefix)
+	for ; bytes.HasPrefix(name, prefix); name, _, err = cursor.next() {
+		info, err := describe(s, name)
 		if err == nil {
 			err = fn(info)
 		}
@@ -255,19 +248,22 @@ func eachCollection(tx *bbolt.Tx, fn func(store.Info) error) error {
 			return err
 		}
 	}
-	return nil
+	return err
 }
 
 // describe reads what a header bucket says. A collection without a header was
 // written, but no list of it has begun.
-func describe(tx *bbolt.Tx, name []byte) (store.Info, error) {
+func describe(s snapshot, name []byte) (store.Info, error) {
 	id, err := identityOf(name)
 	if err != nil {
 		return store.Info{}, err
 	}
-	bucket := tx.Bucket(name)
-	if bucket == nil {
-		return store.Info{}, fmt.Errorf("%w: %q is not a bucket", store.ErrCorrupt, name)
+	bucket, err := s.bucket(name)
+	if err == nil && bucket == nil {
+		err = damaged("%q is not a bucket", name)
+	}
+	if err != nil {
+		return store.Info{}, err
 	}
 	header, err := headerIn(bucket)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {

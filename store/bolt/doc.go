@@ -30,12 +30,16 @@
 //
 // # Damage
 //
-// Open verifies what bbolt relies on (meta pages, free list, every branch page)
-// before bbolt sees the file, and moves a file that does not hold aside
-// unharmed: see Open. Leaf pages are looked at when they matter: those of a
-// collection when it is opened, and those that a commit is about to change. What
-// bbolt does not survive never reaches it. What it answers with a panic is caught:
-// every call of it runs under recover with SetPanicOnFault.
+// What bbolt relies on is verified before bbolt sees the file, and a file that does not
+// hold is moved aside unharmed. Open verifies what does not grow with the objects: meta
+// pages, free list, the directory of buckets, the headers of collections. The committer
+// then verifies every branch page, and kind, length and first key of every leaf (0.4 s
+// for 200,000 objects of 4 KB in the page cache), has bbolt open the file, and only then
+// begins to commit. Until that, Views read the file page by page, and verify each page
+// before they believe it: a Get takes 20 µs instead of 4. Pages that a commit is about to
+// change are looked at again. What bbolt does not survive never reaches it. What it
+// answers with a panic is caught: every call of it runs under recover with
+// SetPanicOnFault.
 //
 // In the background the scrub reads everything again and again, ScrubRate bytes
 // per second, and verifies every checksum, and the count and sum of the objects,
@@ -47,11 +51,12 @@
 // file any more, ends the file's generation. Its handle, whose locks may be held
 // for ever, is not touched again; its collections are lost, and say so. At the
 // next commit the file is moved aside and another created. The path stays locked
-// meanwhile. One thing ends the process all the same: a branch page that is damaged
-// while it is open, and just so that bbolt goes in a circle. The next Open finds it.
+// meanwhile. One thing ends the process all the same: a page that is damaged after it
+// was verified, and just so that bbolt goes in a circle. The next process finds it.
 //
-// A disk that cannot be read is not damage. Open returns an error, and moves the
-// file aside only after three of them in a row.
+// A disk that cannot be read is not damage. Open returns an error, or the committer
+// tries again to verify the file; it is moved aside only after three processes in a row
+// that could not do it.
 //
 // # Locks
 //

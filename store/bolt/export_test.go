@@ -1,6 +1,7 @@
 package bolt
 
 import (
+	"context"
 	"errors"
 	"os"
 
@@ -89,17 +90,6 @@ func beginOnly(path string, end func(*lockFile) error) error {
 // Closed says whether Close has begun.
 func (db *DB) Closed() bool { return db.closed.Load() }
 
-// FailToReadWhileOpen opens and closes a file of which something cannot be read
-// later.
-func FailToReadWhileOpen(path string) error {
-	db, err := Open(path, Options{})
-	if err != nil {
-		return err
-	}
-	db.lock.unreadable()
-	return db.Close()
-}
-
 // DieOpen leaves what a process leaves that dies with the file open.
 func DieOpen(path string, o Options) error {
 	o, err := o.withDefaults()
@@ -132,7 +122,11 @@ func DieDamaged(path string) error {
 // Pages returns how many pages of the file are in use, free ones included, and
 // how many of them are free or wait for a reader to end.
 func Pages(db *DB) (used, free int64, err error) {
-	err = db.view(func(tx *bbolt.Tx) error {
+	f := db.current().opened.Load()
+	if err := f.awaitTrusted(context.Background()); err != nil {
+		return 0, 0, err
+	}
+	err = f.view(func(tx *bbolt.Tx) error {
 		used = tx.Size() / pageSize
 		for id := int64(0); id < used; id++ {
 			page, err := tx.Page(int(id))

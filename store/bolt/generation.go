@@ -42,13 +42,17 @@ type generation struct {
 	reported bool
 }
 
-// openFile is a database file that bbolt has open.
+// openFile is a database file that is open.
 type openFile struct {
-	bolt *bbolt.DB
-	// file is the one that bbolt uses. It is ours, to release its lock when
-	// bbolt's Close cannot be called.
-	file  *os.File
-	inode uint64
+	// file is locked. meta is its meta page when it was opened, version its format.
+	file    *os.File
+	inode   uint64
+	meta    boltMeta
+	version int
+	// bolt is nil until the file was verified. boltFile is the file that it uses, for
+	// when its Close cannot be called.
+	bolt     *bbolt.DB
+	boltFile *os.File
 	// mapping is what bbolt has mapped the file to. Whoever reads it enters it.
 	mapping mapping
 	// txid is the transaction of the last commit that is known to have succeeded.
@@ -69,6 +73,8 @@ type openFile struct {
 	abandoned atomic.Bool
 	// died is closed when a panic has left that lock held for ever.
 	died chan struct{}
+
+	verification
 }
 
 func newGeneration(f *openFile) *generation {
@@ -87,6 +93,12 @@ func (g *generation) damaged() error {
 	return nil
 }
 
+// ready says whether there is a file, and it can be written to.
+func (g *generation) ready() bool {
+	f := g.opened.Load()
+	return f != nil && f.trusted.Load()
+}
+
 // letGo is Close for a damaged file, whose bbolt cannot be closed: see mapping.
 func (f *openFile) letGo() error {
 	if f.bolt != nil {
@@ -95,7 +107,11 @@ func (f *openFile) letGo() error {
 	if f.abandoned.Load() {
 		return unlock(f.file)
 	}
-	return errors.Join(unlock(f.file), f.file.Close())
+	err := errors.Join(unlock(f.file), f.file.Close())
+	if f.boltFile != nil {
+		err = errors.Join(err, f.boltFile.Close())
+	}
+	return err
 }
 
 const (
@@ -141,10 +157,14 @@ func (db *DB) succeed(g *generation, err error) bool {
 		return false
 	}
 	close(g.lost)
+	f := g.opened.Load()
+	if f != nil {
+		f.giveUp()
+	}
 	if db.readOnly {
 		return true
 	}
-	if f := g.opened.Load(); f != nil {
+	if f != nil {
 		// Before another file can take the place of this one, and its inode: a
 		// small write into the page cache, once, is worth holding the lock.
 		db.lock.condemn(f.inode)
@@ -163,14 +183,14 @@ func (db *DB) succeed(g *generation, err error) bool {
 	return true
 }
 
-// fileOf returns the file of g to write to. It creates it if there is none, after
-// moving the damaged one aside that g replaces. It runs on the committer.
+// fileOf returns the file of g to write to, verified. It creates it if there is none,
+// after moving the damaged one aside that g replaces. It runs on the committer.
 func (db *DB) fileOf(g *generation) (*openFile, error) {
 	if err := g.damaged(); err != nil {
 		return nil, err
 	}
 	if f := g.opened.Load(); f != nil {
-		return f, nil
+		return f, db.verify(g, f)
 	}
 	if now := db.options.Clock.Now(); g.before != nil && now.Before(g.notBefore) && !db.isStopping() {
 		return nil, &pauseError{g.before.damaged(), g.notBefore.Sub(now)}
@@ -180,7 +200,7 @@ func (db *DB) fileOf(g *generation) (*openFile, error) {
 		g.opened.Store(f)
 		db.replaced()
 		db.log.Info("A new cache file is in use", "path", db.path)
-		return f, nil
+		return f, db.verify(g, f)
 	}
 	if !g.reported {
 		g.reported = true

@@ -6,7 +6,6 @@ import (
 	"runtime"
 	"runtime/debug"
 
-	"go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
 
 	"github.com/warmcache/warmcache/store"
@@ -44,15 +43,15 @@ func (db *DB) guard(g *generation, fn func() error) error {
 	return err
 }
 
-// view calls fn with a read transaction, guarded; not at all as long as the
-// generation has no file, and with it nothing to read.
-func (db *DB) view(fn func(*bbolt.Tx) error) error {
+// view calls fn with a snapshot, guarded; not at all as long as the generation has no
+// file, and with it nothing to read.
+func (db *DB) view(fn func(snapshot) error) error {
 	g := db.current()
 	f := g.opened.Load()
 	if f == nil {
 		return g.damaged()
 	}
-	return db.guard(g, func() error { return f.view(fn) })
+	return db.guard(g, func() error { return f.read(fn) })
 }
 
 // translate maps bbolt's errors to the contract's.

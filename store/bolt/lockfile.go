@@ -260,6 +260,28 @@ func (l *lockFile) begin(inode uint64) (condemned string) {
 // struck says whether the last Open began and did not end well.
 func (r *ownerRecord) struck() bool { return r.Phase == phaseOpening || r.Phase == phaseUnreadable }
 
+// goOn marks that opening goes on with what could end the process, as if it had not
+// ended; wentOn marks its end. They do nothing once damage was found.
+func (l *lockFile) goOn()   { l.markUnlessDamaged(phaseOpening, l.strikes()) }
+func (l *lockFile) wentOn() { l.markUnlessDamaged(phaseOpen, 0) }
+
+// strikes are those of this Open.
+func (l *lockFile) strikes() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mu.strikes
+}
+
+func (l *lockFile) markUnlessDamaged(p phase, strikes int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.record.Phase == phaseDamaged {
+		return
+	}
+	l.mu.record.Strikes = strikes
+	l.markLocked(p)
+}
+
 // opened marks the end of opening the file with the given inode.
 func (l *lockFile) opened(inode uint64) {
 	l.mu.Lock()
@@ -279,12 +301,7 @@ func (l *lockFile) condemn(inode uint64) {
 }
 
 // unreadable notes that the disk did not let the file be read.
-func (l *lockFile) unreadable() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.mu.record.Strikes = l.mu.strikes
-	l.markLocked(phaseUnreadable)
-}
+func (l *lockFile) unreadable() { l.markUnlessDamaged(phaseUnreadable, l.strikes()) }
 
 // hold makes sure that the path is still ours: somebody may have removed the lock
 // file, and another process have locked the one that it made in its place.

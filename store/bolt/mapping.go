@@ -31,6 +31,8 @@ type mapping struct {
 // set notes where bbolt has mapped its file, which it was told to map with the
 // given size: a power of two that it takes as it is.
 func (m *mapping) set(db *bbolt.DB, size int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if size > 0 {
 		m.address, m.length = db.Info().Data, uintptr(size)
 	}

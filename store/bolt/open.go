@@ -37,8 +37,12 @@ import (
 // directory that others can write to, and a file system that is not local, are
 // warned about.
 //
-// Open reads the branch pages of the file, about a hundredth of it, to verify
-// its structure. It does not read the records.
+// How long Open takes does not depend on the number of objects. It verifies what it
+// needs to find the collections. The rest of the structure, the first page of every
+// branch and leaf, is verified in the background; collections can be read and changed
+// meanwhile, and nothing is written before: see store.Collection.Verified. Damage that
+// is found then costs the file as damage always does: it is moved aside, and the
+// collections are lost. The records are not read.
 func Open(path string, o Options) (*DB, error) {
 	o, err := o.withDefaults()
 	if err == nil {

@@ -45,8 +45,8 @@ func (db *DB) openOrCreate() (*openFile, error) {
 	return f, err
 }
 
-// openLocked locks file, verifies it, and has bbolt open it. After an error the
-// file is closed.
+// openLocked locks file, and verifies what is needed to read it. After an error the file
+// is closed.
 func (db *DB) openLocked(file *os.File) (*openFile, error) {
 	how := unix.LOCK_EX
 	if db.readOnly {
@@ -55,7 +55,7 @@ func (db *DB) openLocked(file *os.File) (*openFile, error) {
 	err := lockWithin(file, how, &db.options, func() error {
 		return &LockedError{Path: db.path, Owner: db.otherOwner()}
 	})
-	f := &openFile{file: file, died: make(chan struct{})}
+	f := &openFile{file: file, died: make(chan struct{}), verification: verification{tried: make(chan struct{})}}
 	if err == nil && !isAt(file, db.path) {
 		err = errMoved
 	}
@@ -67,12 +67,12 @@ func (db *DB) openLocked(file *os.File) (*openFile, error) {
 		err = db.begin(f)
 	}
 	if err == nil {
-		err = db.verifyStructure(f)
+		err = db.openHead(f)
 	}
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
-	return f, db.openBolt(f)
+	return f, nil
 }
 
 // otherOwner is who holds the database's own lock. If we hold the lock file, it
@@ -92,58 +92,65 @@ func (db *DB) begin(f *openFile) error {
 	return refusePlanted(f.file)
 }
 
-func (db *DB) verifyStructure(f *openFile) error {
-	info, err := f.file.Stat()
+// openHead verifies what is ours in the file, and what is needed to read it.
+func (db *DB) openHead(f *openFile) error {
+	size, err := sizeOf(f.file)
 	if err != nil {
 		return fmt.Errorf("open cache file: %w", err)
 	}
-	if err := checkStructure(f.file, info.Size()); err != nil {
+	if f.meta, err = checkHead(f.file, size); err == nil {
+		f.txid.Store(int64(f.meta.txid))
+		err = f.read(func(s snapshot) (err error) {
+			f.version, err = verifyContents(s)
+			return err
+		})
+	}
+	if err != nil {
 		return fmt.Errorf("%s: %w", db.path, err)
 	}
 	return nil
 }
 
-// openBolt has bbolt open f.file, and verifies what is ours in it. After an error
-// the file is closed.
+// openBolt has bbolt open the file, whose structure was verified.
+//
+// bbolt gets a file of its own, which it closes, also after an error, while others read
+// the other one. They share one lock, which bbolt may give up with an error, but not
+// that of the lock file.
 func (db *DB) openBolt(f *openFile) error {
+	fd, err := unix.FcntlInt(f.file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open cache file %s: %w", db.path, err)
+	}
+	file := os.NewFile(uintptr(fd), db.path)
 	options := boltOptions()
 	options.ReadOnly = db.readOnly
 	options.InitialMmapSize = mapSize(f.file)
-	options.OpenFile = func(string, int, os.FileMode) (*os.File, error) { return f.file, nil }
+	options.OpenFile = func(string, int, os.FileMode) (*os.File, error) { return file, nil }
 	panicked, err := protect(func() (err error) {
 		f.bolt, err = bbolt.Open(db.path, fileMode, options)
 		return err
 	})
 	if panicked {
-		return errors.Join(err, f.letGo())
+		return errors.Join(err, file.Close())
 	}
 	if err != nil {
-		// bbolt has closed the file.
 		return fmt.Errorf("open cache file %s: %w", db.path, err)
 	}
+	f.boltFile = file
 	f.mapping.set(f.bolt, options.InitialMmapSize)
-	panicked, err = protect(func() error {
-		return f.view(func(tx *bbolt.Tx) error {
-			f.txid.Store(int64(tx.ID()))
-			return verifyContents(tx)
-		})
-	})
-	if panicked {
-		return errors.Join(err, f.letGo())
-	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("%s: %w", db.path, err), f.close())
-	}
 	return nil
 }
 
 // close closes a file that nobody reads any more.
 func (f *openFile) close() error {
+	if f.bolt == nil {
+		return f.letGo()
+	}
 	panicked, err := protect(f.bolt.Close)
 	if panicked {
-		err = f.letGo()
+		return errors.Join(err, f.letGo())
 	}
-	return err
+	return errors.Join(err, f.file.Close())
 }
 
 // maxMapSize is the address space that is reserved for the file. As long as it
@@ -168,26 +175,32 @@ func mapSize(file *os.File) int {
 
 // verifyContents checks that the file is ours, that its format is known, and
 // that every header can be read.
-func verifyContents(tx *bbolt.Tx) error {
-	version, err := formatIn(tx)
-	if err != nil {
-		return err
-	}
-	if version > migrations.Current {
-		return fmt.Errorf("%w: format %d, want at most %d", store.ErrNewerFormat, version, migrations.Current)
-	}
-	if version < migrations.Current {
+func verifyContents(s snapshot) (version int, err error) {
+	version, err = formatIn(s)
+	switch {
+	case err != nil:
+		return 0, err
+	case version > migrations.Current:
+		return version, fmt.Errorf("%w: format %d, want at most %d", store.ErrNewerFormat, version, migrations.Current)
+	case version < migrations.Current:
 		// The upgrade may change what headers look like.
-		return nil
+		return version, nil
 	}
-	return eachCollection(tx, func(store.Info) error { return nil })
+	return version, eachCollection(s, func(store.Info) error { return nil })
 }
 
 // formatIn reads the format version. A file without one is not ours.
-func formatIn(tx *bbolt.Tx) (int, error) {
-	meta := tx.Bucket(metaBucket)
-	if meta == nil {
-		return 0, errForeign
+func formatIn(s snapshot) (int, error) {
+	meta, err := s.bucket(metaBucket)
+	if err == nil && meta == nil {
+		err = errForeign
 	}
-	return decodeFormat(meta.Get(formatKey))
+	if err != nil {
+		return 0, err
+	}
+	sealed, err := meta.get(formatKey)
+	if err != nil {
+		return 0, err
+	}
+	return decodeFormat(sealed)
 }

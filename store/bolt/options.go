@@ -85,6 +85,9 @@ type Options struct {
 	// beforeCommit and afterCommit, if set by a test, run before and after each
 	// commit and can fail it; after, it has reached the disk all the same.
 	beforeCommit, afterCommit func() error
+	// beforeVerify, if set by a test, runs before the trees of a file are verified,
+	// and can fail that.
+	beforeVerify func() error
 	// scrubChunk is how many bytes the scrub reads at a time.
 	scrubChunk int
 	// fileSystem, if set by a test, stands in for fileSystemOf.

@@ -156,6 +156,22 @@ func (p *page) layout(e []byte) (pos, key, value uint64) {
 	return uint64(order.Uint32(e[4:])), uint64(order.Uint32(e[8:])), uint64(order.Uint32(e[12:]))
 }
 
+// firstKey returns the first key of a page of which only the beginning was read. It is
+// where the number of elements says, or that is wrong.
+func (w *walker) firstKey(p *page) ([]byte, error) {
+	pos, size, _ := p.layout(p.data[pageHeader:])
+	from := pageHeader + pos
+	end := from + size
+	if from != uint64(pageHeader+p.count*pageElement) || end > (p.overflow+1)*pageSize {
+		return nil, damaged("page %d with %d elements has the first one at %d", p.id, p.count, from)
+	}
+	if end <= uint64(len(p.data)) {
+		return p.data[from:end], nil
+	}
+	key := make([]byte, size)
+	return key, w.read(key, int64(p.id*pageSize+from))
+}
+
 // elements returns the elements of p, those that are inside of it, and the first
 // thing that does not hold:
 //

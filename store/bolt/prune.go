@@ -22,33 +22,45 @@ func (c *collection) prune(next *overlay) error {
 	return c.view(func(t *tx) error {
 		return t.engine(func() error {
 			t.below()
-			next.prune(func(s keySpace, key []byte) bool { return t.lookup(s, key) != nil })
-			return nil
+			return next.prune(t.lookup)
 		})
 	})
 }
 
-// prune drops deletions of keys that are not below.
-func (o *overlay) prune(below func(keySpace, []byte) bool) {
-	o.pruneSpace(keySpace{}, below)
-	o.pruneSpace(keySpace{departed: true}, below)
+// prune drops deletions of keys that have no value below.
+func (o *overlay) prune(below func(keySpace, []byte) ([]byte, error)) error {
+	spaces := []keySpace{{}, {departed: true}}
 	for name := range o.indices {
-		o.pruneSpace(keySpace{index: name}, below)
+		spaces = append(spaces, keySpace{index: name})
+	}
+	for _, s := range spaces {
+		if err := o.pruneSpace(s, below); err != nil {
+			return err
+		}
 	}
 	o.pruned = o.deletions
+	return nil
 }
 
-func (o *overlay) pruneSpace(s keySpace, below func(keySpace, []byte) bool) {
+func (o *overlay) pruneSpace(s keySpace, below func(keySpace, []byte) ([]byte, error)) (err error) {
 	t, hides := s.tree(o)
 	var needless []entry
 	t.Ascend(func(e entry) bool {
-		if e.value == nil && (hides || !below(s, e.key)) {
+		var value []byte
+		if e.value == nil && !hides {
+			value, err = below(s, e.key)
+		}
+		if e.value == nil && value == nil {
 			needless = append(needless, e)
 		}
-		return true
+		return err == nil
 	})
+	if err != nil {
+		return err
+	}
 	for _, e := range needless {
 		t.Delete(e)
 		o.uncharge(e)
 	}
+	return nil
 }

@@ -64,8 +64,8 @@ func (s *scrubber) step() {
 	if g != s.generation {
 		*s = scrubber{db: s.db, generation: g}
 	}
-	if f == nil {
-		// It has just been begun, and there will be a file soon.
+	if !g.ready() {
+		// There will be a file soon, or it is going to be verified.
 		s.due = s.db.options.Clock.Now().Add(time.Second)
 		return
 	}
@@ -179,38 +179,36 @@ func (s *scrubber) nextSpace(header *bbolt.Bucket) {
 }
 
 // read verifies what comes next in the part. It returns how much that was, and
-// whether it was the rest. It reads pages itself, because what bbolt reads has to be
-// looked at first, and that would be the whole part at once.
+// whether it was the rest. It reads pages as if nothing had been verified, which was
+// when the file was opened.
 func (s *scrubber) read(tx *bbolt.Tx, most int) (read int, done bool, err error) {
 	bucket := tx.Bucket(s.names.of(s.space))
 	if bucket == nil {
 		return 0, true, nil
 	}
-	take := func(key, value []byte) bool {
-		if read >= most {
-			return false
-		}
-		if err = s.take(key, value); err != nil {
-			return false
+	cursor := s.cursor(tx, bucket)
+	key, value, err := cursor.seek(s.next)
+	for key != nil && read < most {
+		if err := s.take(key, value); err != nil {
+			return read, false, err
 		}
 		read += len(key) + len(value)
-		return true
+		key, value, err = cursor.next()
 	}
+	return read, key == nil, err
+}
+
+func (s *scrubber) cursor(tx *bbolt.Tx, bucket *bbolt.Bucket) fileCursor {
 	if bucket.Root() == 0 {
-		// It is in a page of the directory, which Open has verified.
-		cursor := bucket.Cursor()
-		key, value := cursor.Seek(s.next)
-		for key != nil && take(key, value) {
-			key, value = cursor.Next()
-		}
-		return read, key == nil, err
+		// It is in a page of the directory.
+		return boltBucket{bucket}.cursor()
 	}
-	v := newVetter(tx, s.generation.opened.Load().file)
-	done, scanErr := v.scan(uint64(bucket.Root()), s.next, 0, take)
-	if err == nil {
-		err = scanErr
+	unverified := &pageBucket{
+		walker:  newVetter(tx, s.generation.opened.Load().file).walker,
+		root:    uint64(bucket.Root()),
+		spoiled: func(err error) error { return err },
 	}
-	return read, done, err
+	return unverified.cursor()
 }
 
 // take verifies one value and counts it.
@@ -274,7 +272,7 @@ func (s *scrubber) compare(header *bbolt.Bucket) error {
 		}
 		return err
 	}
-	stored, err := totalsIn(header)
+	stored, err := totalsIn(boltBucket{header})
 	switch {
 	case err != nil:
 		return err

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
+	"slices"
 
 	"github.com/warmcache/warmcache/store"
 )
@@ -38,28 +39,55 @@ const (
 
 var order = binary.NativeEndian
 
-// checkStructure verifies what bbolt relies on without checking it, from damage
-// of which it panics in a way that nobody can recover from, recurses without
-// end, or finds nothing where something is: the meta pages, the list of free
-// pages, the directory of buckets, and every branch page of every bucket: their
-// kind, their bounds, the order of their keys, and that no page is used twice.
+// bbolt relies on the structure of a file without checking it. From damage of it,
+// it panics in a way that nobody can recover from, recurses without end, frees pages
+// that are in use, or finds nothing where something is. So the structure is verified
+// before bbolt meets it, in two parts, both of which stop at the first thing that
+// does not hold:
 //
-// It reads about a hundredth of a file with records of 4 KB, because it does not
-// read leaf pages. Their damage shows as a panic that can be recovered from, as
-// a checksum of a record, in the totals, or before a transaction changes them: see
-// writeTx. Check reads everything.
+//   - checkHead: the meta pages, the list of free pages, the directory of buckets,
+//     and the small buckets that describe the file and its collections. What it takes
+//     does not depend on the number of objects. Open does it.
+//   - checkTrees: that and the tree of every bucket: each branch page, of each leaf
+//     its kind, its length and its first key, and that no page is used twice. It reads
+//     the first page of everything. The committer does it before it does anything
+//     else; until it has ended, the trees are read by pageBucket.
 //
-// Errors wrap store.ErrCorrupt, or errForeign for a file that was never ours.
-func checkStructure(file io.ReaderAt, size int64) error {
-	w := &walker{file: file, problem: func(err error) error { return err }}
+// What is left is inside of leaves. Its damage shows as a panic that can be recovered
+// from, as a checksum of a record, in the totals, or before a transaction changes it:
+// see writeTx. Check reads everything.
+//
+// Errors wrap store.ErrCorrupt, errUnreadable, or errForeign for a file that was never
+// ours.
+
+// checkHead verifies what Open relies on.
+func checkHead(file io.ReaderAt, size int64) (boltMeta, error) {
+	return checkBuckets(file, size, nil, func(w *walker, b *bucket) error {
+		root := order.Uint64(b.value)
+		if root == 0 || bytes.Equal(b.name, metaBucket) || bytes.HasPrefix(b.name, []byte(headerPrefix)) {
+			return w.bucket(b, func(*page, element) error { return nil })
+		}
+		return w.use(root)
+	})
+}
+
+// checkTrees verifies everything that bbolt relies on. Step, if not nil, is called
+// for each page and can end it.
+func checkTrees(file io.ReaderAt, size int64, step func(pages uint64) error) error {
+	_, err := checkBuckets(file, size, step, func(w *walker, b *bucket) error { return w.bucket(b, nil) })
+	return err
+}
+
+func checkBuckets(file io.ReaderAt, size int64, step func(uint64) error, fn func(*walker, *bucket) error) (boltMeta, error) {
+	w := &walker{file: file, step: step, problem: func(err error) error { return err }}
 	meta, _, err := readMeta(file)
 	if err != nil {
-		return err
+		return meta, err
 	}
 	if err := w.begin(meta, size); err != nil {
-		return err
+		return meta, err
 	}
-	return w.directory(meta.root, func(b *bucket) error { return w.bucket(b, nil) })
+	return meta, w.directory(meta.root, func(b *bucket) error { return fn(w, b) })
 }
 
 func damaged(format string, args ...any) error {
@@ -259,7 +287,7 @@ func (w *walker) directory(root uint64, fn func(*bucket) error) error {
 }
 
 // bucket verifies the tree of a bucket and calls leaf for its entries. If leaf is
-// nil, it does not read leaves.
+// nil, it reads only the beginning of leaves.
 func (w *walker) bucket(b *bucket, leaf leafFunc) error {
 	if root := order.Uint64(b.value); root != 0 {
 		return w.tree(root, leaf)
@@ -304,7 +332,7 @@ func (t *treeWalk) visit(c child, depth int) error {
 		return t.problem(err)
 	}
 	if t.leaf == nil && depth == t.height {
-		return nil
+		return t.leafHead(c)
 	}
 	p, err := t.load(c.id, t.buffer)
 	if err != nil {
@@ -318,6 +346,41 @@ func (t *treeWalk) visit(c child, depth int) error {
 	return t.page(p, c, depth)
 }
 
+// leafHead verifies kind and length of a leaf, and that its first key is the one in its
+// parent: bbolt would look for it elsewhere if it were not.
+func (t *treeWalk) leafHead(c child) error {
+	t.buffer = slices.Grow(t.buffer[:0], pageSize)[:pageSize]
+	p, err := t.header(c.id, t.buffer)
+	if err == nil && (p.flags != flagLeaf || p.count == 0) {
+		err = damaged("page %d is of kind %#x with %d elements, want a leaf", c.id, p.flags, p.count)
+	}
+	if err == nil {
+		err = t.checkOverflow(p)
+	}
+	if err == nil {
+		err = t.useOverflow(p)
+	}
+	if err != nil {
+		return t.problem(err)
+	}
+	return t.leafFirst(p, c)
+}
+
+// leafFirst verifies the first key of a leaf.
+func (t *treeWalk) leafFirst(p *page, c child) error {
+	if p.count == 0 {
+		return nil // a root, which may be empty
+	}
+	first, err := t.firstKey(p)
+	if err == nil && c.first != nil && !bytes.Equal(first, c.first) {
+		err = damaged("page %d: the first key is %q, %q in its parent", c.id, first, c.first)
+	}
+	if err != nil {
+		return t.problem(err)
+	}
+	return nil
+}
+
 // page verifies a page that was read and everything below.
 func (t *treeWalk) page(p *page, c child, depth int) error {
 	if err := t.checkDepth(p, depth); err != nil {
@@ -327,7 +390,7 @@ func (t *treeWalk) page(p *page, c child, depth int) error {
 	case p.flags == flagBranch:
 		return t.children(p, c, depth)
 	case t.leaf == nil:
-		return nil
+		return t.leafFirst(p, c)
 	}
 	return t.leafPage(p, c, t.leaf)
 }

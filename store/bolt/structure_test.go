@@ -66,16 +66,16 @@ func pageOf(t *testing.T, file []byte, flags uint16) (id int, page []byte) {
 	return id, page
 }
 
-func TestCheckStructure_Sound(t *testing.T) {
+func TestCheckTrees_Sound(t *testing.T) {
 	file := structured(t)
-	if err := checkStructure(bytes.NewReader(file), int64(len(file))); err != nil {
+	if err := checkTrees(bytes.NewReader(file), int64(len(file)), nil); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestCheckStructure_Damage damages what bbolt does not check itself, one thing
+// TestCheckTrees_Damage damages what bbolt does not check itself, one thing
 // at a time.
-func TestCheckStructure_Damage(t *testing.T) {
+func TestCheckTrees_Damage(t *testing.T) {
 	element := func(p []byte, i int) []byte { return p[pageHeader+i*pageElement:] }
 	for name, damage := range map[string]func(t *testing.T, file []byte){
 		"branch refers to itself": func(t *testing.T, file []byte) {
@@ -166,25 +166,25 @@ func TestCheckStructure_Damage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			file := structured(t)
 			damage(t, file)
-			if err := checkStructure(bytes.NewReader(file), int64(len(file))); !errors.Is(err, store.ErrCorrupt) {
+			if err := checkTrees(bytes.NewReader(file), int64(len(file)), nil); !errors.Is(err, store.ErrCorrupt) {
 				t.Errorf("got %v, want ErrCorrupt", err)
 			}
 		})
 	}
 }
 
-func TestCheckStructure_OneMetaPageIsEnough(t *testing.T) {
+func TestCheckTrees_OneMetaPageIsEnough(t *testing.T) {
 	for i := range 2 {
 		file := structured(t)
 		file[i*pageSize+pageHeader+20]++
-		if err := checkStructure(bytes.NewReader(file), int64(len(file))); err != nil {
+		if err := checkTrees(bytes.NewReader(file), int64(len(file)), nil); err != nil {
 			t.Errorf("meta page %d damaged: %v", i, err)
 		}
 	}
 }
 
-// FuzzCheckStructure must end, whatever the file.
-func FuzzCheckStructure(f *testing.F) {
+// FuzzCheckTrees must end, whatever the file.
+func FuzzCheckTrees(f *testing.F) {
 	file := structured(f)
 	file = file[:40*pageSize]
 	f.Add(file[:pageSize*4], uint32(0), uint64(0))
@@ -192,7 +192,7 @@ func FuzzCheckStructure(f *testing.F) {
 		damaged := bytes.Clone(file)
 		copy(damaged[2*pageSize:], start)
 		order.PutUint64(damaged[int(at)%(len(damaged)-8):], value)
-		err := checkStructure(bytes.NewReader(damaged), int64(len(damaged)))
+		err := checkTrees(bytes.NewReader(damaged), int64(len(damaged)), nil)
 		if err != nil && !errors.Is(err, store.ErrCorrupt) && !errors.Is(err, errForeign) {
 			t.Errorf("got %v", err)
 		}

@@ -68,6 +68,19 @@ func (f *openFile) view(fn func(*bbolt.Tx) error) error {
 	return errors.Join(fn(tx), f.rollback(tx))
 }
 
+// read calls fn with a snapshot.
+func (f *openFile) read(fn func(snapshot) error) error {
+	if !f.mapping.enter() {
+		return berrors.ErrDatabaseNotOpen
+	}
+	defer f.mapping.leave()
+	if f.untrusted() {
+		defer f.untrusting.RUnlock()
+		return fn(f.pages(func(err error) error { return err }))
+	}
+	return f.view(func(tx *bbolt.Tx) error { return fn(boltSnapshot{tx}) })
+}
+
 // commit commits a transaction. To write the meta page bbolt takes the lock that a
 // reader may have left held: then the commit is abandoned where it is, and ended is
 // false. It may go on to use the file.

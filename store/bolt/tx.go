@@ -2,6 +2,7 @@ package bolt
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"slices"
@@ -23,14 +24,16 @@ type tx struct {
 	// older one, or nil.
 	layers []*overlay
 	frozen *overlay
-	// bolt reads file, that of generation; both are nil if that has none yet.
+	// snapshot is one of file, that of generation; both are nil if that has none yet.
+	// bolt is its transaction; nil if pages are read, for which untrusting is held.
+	snapshot   snapshot
 	bolt       *bbolt.Tx
 	file       *openFile
 	generation *generation
 	// inEngine is true while a panic would be bbolt's.
 	inEngine bool
 	// objectBucket is the bucket of the objects in the file, once it was used.
-	objectBucket *bbolt.Bucket
+	objectBucket fileBucket
 }
 
 // view calls fn with a snapshot of c. See store.Collection.View.
@@ -56,12 +59,16 @@ func (t *tx) begin() error {
 		if err != nil || t.file == nil {
 			return err
 		}
+		if t.file.untrusted() {
+			t.snapshot = t.file.pages(t.spoiled)
+			return nil
+		}
 		bolt, err := t.file.begin(false)
 		if err != nil {
 			return err
 		}
 		if t.c.stillAt(t.generation, durable) {
-			t.bolt = bolt
+			t.snapshot, t.bolt = boltSnapshot{bolt}, bolt
 			return nil
 		}
 		if err := t.file.rollback(bolt); err != nil {
@@ -122,19 +129,32 @@ func (t *tx) end(err *error) {
 	}
 	r := recover()
 	if r != nil && (t.inEngine || isFault(r)) {
+		if t.bolt == nil && t.snapshot != nil {
+			_ = t.release() // it has no locks but ours
+		}
 		*err = t.c.db.condemn(t.generation, fmt.Errorf("%w: bbolt: %v", store.ErrCorrupt, r))
 		return
 	}
-	if t.bolt != nil {
-		rollback := t.c.db.guard(t.generation, func() error { return t.file.rollback(t.bolt) })
-		if *err == nil {
-			*err = rollback
-		}
+	if release := t.release(); *err == nil {
+		*err = release
 	}
 	if r != nil {
 		//hygiene:allow panic: it is the caller's own, on its way through
 		panic(r)
 	}
+}
+
+// release gives the snapshot back. It returns why the file is damaged, if it was found
+// to be meanwhile.
+func (t *tx) release() error {
+	switch {
+	case t.snapshot == nil:
+		return nil
+	case t.bolt == nil:
+		t.file.untrusting.RUnlock()
+		return t.generation.damaged()
+	}
+	return t.c.db.guard(t.generation, func() error { return t.file.rollback(t.bolt) })
 }
 
 // engine calls fn, whose panics are bbolt's. It is not reset by a defer, which
@@ -188,7 +208,7 @@ func (s keySpace) tree(o *overlay) (t *tree, hides bool) {
 
 // sources returns what makes up the visible contents of a key space: trees that
 // are not empty, newest first, and the bucket of the file, or nil.
-func (t *tx) sources(s keySpace) ([]*tree, *bbolt.Bucket) {
+func (t *tx) sources(s keySpace) (_ []*tree, _ fileBucket, err error) {
 	var trees []*tree
 	for _, o := range t.layers {
 		tree, hides := s.tree(o)
@@ -196,46 +216,57 @@ func (t *tx) sources(s keySpace) ([]*tree, *bbolt.Bucket) {
 			trees = append(trees, tree)
 		}
 		if hides {
-			return trees, nil
+			return trees, nil, nil
 		}
 	}
-	return trees, t.bucket(s)
+	bucket, err := t.bucket(s)
+	return trees, bucket, err
 }
 
 // bucket returns the bucket of the file, or nil if there is none.
-func (t *tx) bucket(s keySpace) *bbolt.Bucket {
+func (t *tx) bucket(s keySpace) (_ fileBucket, err error) {
 	if s != (keySpace{}) {
 		return t.fileBucket(t.c.names.of(s))
 	}
 	if t.objectBucket == nil {
-		t.objectBucket = t.fileBucket(t.c.names.objects)
+		t.objectBucket, err = t.fileBucket(t.c.names.objects)
 	}
-	return t.objectBucket
+	return t.objectBucket, err
+}
+
+// spoiled ends the generation if its file is damaged. It may have ended before, and
+// the file have been closed.
+func (t *tx) spoiled(err error) error {
+	return t.c.db.guard(t.generation, func() error { return err })
 }
 
 // lookup returns the visible value of key, or nil.
-func (t *tx) lookup(s keySpace, key []byte) []byte {
+func (t *tx) lookup(s keySpace, key []byte) ([]byte, error) {
 	for _, o := range t.layers {
 		tree, hides := s.tree(o)
 		if tree != nil {
 			if e, ok := tree.Get(entry{key: key}); ok {
-				return e.value
+				return e.value, nil
 			}
 		}
 		if hides {
-			return nil
+			return nil, nil
 		}
 	}
-	bucket := t.bucket(s)
-	if bucket == nil || len(key) == 0 {
-		return nil
+	bucket, err := t.bucket(s)
+	if err != nil || bucket == nil || len(key) == 0 {
+		return nil, err
 	}
-	return bucket.Get(key)
+	return bucket.get(key)
 }
 
 func (t *tx) cursor(s keySpace) *mergeCursor {
-	trees, bucket := t.sources(s)
-	return newMergeCursor(trees, bucket)
+	trees, bucket, err := t.sources(s)
+	cursor := newMergeCursor(trees, bucket)
+	if err != nil {
+		cursor.fail(err)
+	}
+	return cursor
 }
 
 func (t *tx) Header() (header store.Header, err error) {
@@ -255,83 +286,118 @@ func (t *tx) header() (store.Header, error) {
 			return store.Header{}, store.ErrNotFound
 		}
 	}
-	return headerIn(t.fileBucket(t.c.names.header))
+	bucket, err := t.fileBucket(t.c.names.header)
+	if err != nil {
+		return store.Header{}, err
+	}
+	return headerIn(bucket)
 }
 
 // fileBucket returns a bucket of the file, or nil if there is none.
-func (t *tx) fileBucket(name []byte) *bbolt.Bucket {
-	if t.bolt == nil {
-		return nil
+func (t *tx) fileBucket(name []byte) (fileBucket, error) {
+	if t.snapshot == nil {
+		return nil, nil
 	}
-	return t.bolt.Bucket(name)
+	return t.snapshot.bucket(name)
 }
 
 // headerIn reads the header from a header bucket, which may be nil.
-func headerIn(bucket *bbolt.Bucket) (store.Header, error) {
+func headerIn(bucket fileBucket) (store.Header, error) {
 	if bucket == nil {
 		return store.Header{}, store.ErrNotFound
 	}
-	sealed := bucket.Get(headerKey)
-	if sealed == nil {
-		return store.Header{}, store.ErrNotFound
+	sealed, err := bucket.get(headerKey)
+	if err == nil && sealed == nil {
+		err = store.ErrNotFound
+	}
+	if err != nil {
+		return store.Header{}, err
 	}
 	return decodeHeader(sealed)
 }
 
 func (t *tx) Totals() (totals store.Totals, err error) {
 	err = t.engine(func() error {
-		stored, err := totalsIn(t.fileBucket(t.c.names.header))
+		stored, err := t.storedTotals()
 		totals = stored.objects
-		t.addLayers(&totals)
-		return err
+		return errors.Join(err, t.addLayers(&totals))
 	})
 	return totals, err
 }
 
 // addLayers turns the totals of the file into those of the snapshot.
-func (t *tx) addLayers(totals *store.Totals) {
+func (t *tx) addLayers(totals *store.Totals) (err error) {
 	cleared := slices.ContainsFunc(t.layers, func(o *overlay) bool { return o.cleared })
 	if cleared {
 		*totals = store.Totals{}
 	}
-	file := t.bucket(keySpace{})
+	var file fileBucket
+	if !cleared {
+		if file, err = t.bucket(keySpace{}); err != nil {
+			return err
+		}
+	}
 	seen := map[string]bool{}
 	for _, o := range t.layers {
 		o.objects.Ascend(func(e entry) bool {
-			key := string(e.key)
-			if seen[key] {
-				return true
+			if key := string(e.key); !seen[key] {
+				seen[key] = true
+				err = t.replace(totals, file, e.key)
 			}
-			seen[key] = true
-			if file != nil && !cleared {
-				if old := file.Get(e.key); old != nil {
-					totals.Remove(key, old)
-				}
-			}
-			if value := t.lookup(keySpace{}, e.key); value != nil {
-				totals.Add(key, value)
-			}
-			return true
+			return err == nil
 		})
 	}
+	return err
+}
+
+// replace takes what the file has of a key, if it counts, out of totals, and adds
+// what is visible.
+func (t *tx) replace(totals *store.Totals, file fileBucket, key []byte) error {
+	if file != nil {
+		old, err := file.get(key)
+		if err != nil {
+			return err
+		}
+		if old != nil {
+			totals.Remove(string(key), old)
+		}
+	}
+	value, err := t.lookup(keySpace{}, key)
+	if value != nil {
+		totals.Add(string(key), value)
+	}
+	return err
 }
 
 // totalsIn reads the totals from a header bucket, which may be nil.
-func totalsIn(bucket *bbolt.Bucket) (totalsRecord, error) {
+func totalsIn(bucket fileBucket) (totalsRecord, error) {
 	if bucket == nil {
 		return totalsRecord{}, nil
 	}
-	return decodeTotals(bucket.Get(totalsKey))
+	sealed, err := bucket.get(totalsKey)
+	if err != nil {
+		return totalsRecord{}, err
+	}
+	return decodeTotals(sealed)
+}
+
+// storedTotals reads the totals of the file.
+func (t *tx) storedTotals() (totalsRecord, error) {
+	bucket, err := t.fileBucket(t.c.names.header)
+	if err != nil {
+		return totalsRecord{}, err
+	}
+	return totalsIn(bucket)
 }
 
 func (t *tx) Get(key string) ([]byte, error) {
 	t.inEngine = true
-	value := t.lookup(keySpace{}, []byte(key))
+	value, err := t.lookup(keySpace{}, []byte(key))
 	t.inEngine = false
-	if value == nil {
-		return nil, store.ErrNotFound
+	if value == nil && err == nil {
+		err = store.ErrNotFound
 	}
-	return value, nil
+	return value, err
 }
 
 func (t *tx) Scan(from string, fn func(key, value []byte) bool) error {
@@ -392,12 +458,13 @@ func (t *tx) checkDeparted() error {
 	if slices.ContainsFunc(t.layers, func(o *overlay) bool { return o.cleared }) {
 		return nil
 	}
-	stored, err := totalsIn(t.fileBucket(t.c.names.header))
+	stored, err := t.storedTotals()
 	if err != nil {
 		return err
 	}
 	var found store.Totals
-	if bucket := t.fileBucket(t.c.names.departed); bucket != nil {
+	bucket, err := t.bucket(keySpace{departed: true})
+	if bucket != nil {
 		err = ascending(bucket, func(key, value []byte) { found.Add(string(key), value) })
 	}
 	if err != nil {
@@ -411,17 +478,18 @@ func (t *tx) checkDeparted() error {
 
 // ascending calls fn for everything in a bucket. Keys that do not ascend are damage,
 // with which bbolt might go round for ever.
-func ascending(bucket *bbolt.Bucket, fn func(key, value []byte)) error {
+func ascending(bucket fileBucket, fn func(key, value []byte)) error {
 	var previous []byte
-	cursor := bucket.Cursor()
-	for key, value := cursor.First(); key != nil; key, value = cursor.Next() {
+	cursor := bucket.cursor()
+	key, value, err := cursor.seek(nil)
+	for ; key != nil; key, value, err = cursor.next() {
 		if previous != nil && bytes.Compare(key, previous) <= 0 {
 			return damaged("%q comes after %q", key, previous)
 		}
 		previous = append(previous[:0], key...)
 		fn(key, value)
 	}
-	return nil
+	return err
 }
 
 func (t *tx) Departed(fn func(store.Departed) bool) error {

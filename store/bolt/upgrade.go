@@ -11,22 +11,35 @@ import (
 	"github.com/warmcache/warmcache/migrations"
 )
 
-// upgrade brings the file to the current format. After an error it is closed.
+// upgrade brings the file to the current format, which needs a file that was verified.
+// After an error it is closed.
 func (db *DB) upgrade(f *openFile) error {
+	if f.version == migrations.Current {
+		return nil
+	}
+	err := f.checkTrees(func() error { return nil })
+	if err == nil {
+		err = db.openBolt(f)
+	}
+	if err == nil {
+		err = db.runUpgrade(f)
+	}
+	if err != nil {
+		return errors.Join(err, f.letGo())
+	}
+	f.end(nil)
+	return nil
+}
+
+func (db *DB) runUpgrade(f *openFile) error {
 	runner := migrations.Runner{
 		Steps: migrations.Steps,
 		Progress: func(step migrations.Step, n, of int) {
 			db.log.Info("Upgrading the cache file", "path", db.path, "format", step.To, "reason", step.Reason, "step", n, "of", of)
 		},
 	}
-	panicked, err := protect(func() error { return runner.Run(upgradeFile{f.bolt, db.path}, migrations.Current) })
-	switch {
-	case panicked:
-		return errors.Join(err, f.letGo())
-	case err != nil:
-		return errors.Join(err, f.close())
-	}
-	return nil
+	_, err := protect(func() error { return runner.Run(upgradeFile{f.bolt, db.path}, migrations.Current) })
+	return err
 }
 
 // upgradeFile implements migrations.File.
@@ -37,7 +50,7 @@ type upgradeFile struct {
 
 func (f upgradeFile) Version() (version int, err error) {
 	err = f.bolt.View(func(tx *bbolt.Tx) error {
-		version, err = formatIn(tx)
+		version, err = formatIn(boltSnapshot{tx})
 		return err
 	})
 	return version, err

@@ -20,7 +20,7 @@ func fakeStep(to int, err error) migrations.Step {
 func checkFormat(t *testing.T, db *bbolt.DB, want int, upgraded bool) {
 	t.Helper()
 	err := db.View(func(tx *bbolt.Tx) error {
-		if got, err := formatIn(tx); err != nil || got != want {
+		if got, err := formatIn(boltSnapshot{tx}); err != nil || got != want {
 			t.Errorf("format %d, %v, want %d", got, err, want)
 		}
 		if got := tx.Bucket(metaBucket).Get([]byte{2}) != nil; got != upgraded {
@@ -43,7 +43,11 @@ func TestUpgradeFile_Run(t *testing.T) {
 	}
 	broken := errors.New("broken")
 	runner := migrations.Runner{Steps: migrations.Registry{fakeStep(2, nil), fakeStep(3, broken)}}
-	bolt := db.current().opened.Load().bolt
+	f := db.current().opened.Load()
+	if err := f.awaitTrusted(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	bolt := f.bolt
 	for range 2 {
 		if err := runner.Run(upgradeFile{bolt, path}, 3); !errors.Is(err, broken) {
 			t.Fatalf("got %v, want the error of the step", err)

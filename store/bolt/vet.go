@@ -14,10 +14,8 @@ import (
 // damaged, it frees pages that are in use, or puts billions on its list; and a leaf
 // that says that it is a branch may lead it in a circle. Either takes all memory
 // and with it the process: no error and no panic that could be caught, and the next
-// process would end in the same way. Open verifies branch pages only, because to
-// look at all others takes the time to read the file. They are looked at when it
-// matters: all pages of a collection when it is opened, those that a transaction
-// changes before it does.
+// process would end in the same way. The committer has verified all pages after the
+// file was opened; those that a transaction changes are looked at again before it does.
 type vetter struct {
 	walker
 	// seen are the pages that were verified, with the elements of branches.
@@ -104,42 +102,6 @@ func (v *vetter) vetBucket(b *bbolt.Bucket) error {
 		}
 	}
 	return nil
-}
-
-// scan calls fn for the entries of a tree from a key on, until it returns false. It
-// reads pages itself, so that nothing has to be looked at first.
-func (v *vetter) scan(id uint64, from []byte, depth int, fn func(key, value []byte) bool) (more bool, err error) {
-	if depth >= maxDepth {
-		return false, damaged("page %d: the tree has no end", id)
-	}
-	if err := v.use(id); err != nil {
-		return false, err
-	}
-	p, err := v.load(id, nil)
-	if err != nil {
-		return false, err
-	}
-	elements, err := p.elements(child{})
-	if err != nil {
-		return false, err
-	}
-	first := max(0, sort.Search(len(elements), func(i int) bool { return bytes.Compare(elements[i].key, from) > 0 })-1)
-	for _, e := range elements[first:] {
-		switch {
-		case p.flags == flagBranch:
-			more, err = v.scan(e.child, from, depth+1, fn)
-		case bytes.Compare(e.key, from) < 0:
-			more = true
-		case e.flags != 0:
-			err = damaged("page %d has a bucket in place of %q", id, e.key)
-		default:
-			more = fn(e.key, e.value)
-		}
-		if err != nil || !more {
-			return false, err
-		}
-	}
-	return true, nil
 }
 
 // vetPage verifies kind and length of a page, and returns the elements of a branch;

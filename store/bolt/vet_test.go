@@ -83,7 +83,7 @@ func TestCommit_VetsWhatItReplaces(t *testing.T) {
 	}
 }
 
-// openPods opens a copy of a file and a collection in it. Nothing is written by
+// openPods opens a copy of a file, which is verified, and a collection in it. Nothing is written by
 // itself, and nothing is scrubbed.
 func openPods(t *testing.T, path string, file []byte) (*DB, store.Collection) {
 	t.Helper()
@@ -103,6 +103,7 @@ func openPods(t *testing.T, path string, file []byte) (*DB, store.Collection) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	<-c.Verified()
 	return db, c
 }
 
@@ -120,7 +121,7 @@ func writeOver(t *testing.T, path string, file []byte) {
 }
 
 // TestScrub_VetsWhatItReads damages what bbolt does not notice when it reads, or
-// may not come back from.
+// may not come back from, after the file was verified.
 func TestScrub_VetsWhatItReads(t *testing.T) {
 	sound := checkSample(t)
 	for name, damage := range map[string]func(d *damager){
@@ -131,18 +132,22 @@ func TestScrub_VetsWhatItReads(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newDamager(t, bytes.Clone(sound))
-			damage(d)
 			path := filepath.Join(t.TempDir(), "cache.db")
 			if err := os.WriteFile(path, d.file, 0o600); err != nil {
 				t.Fatal(err)
 			}
+			damage(d)
 			var log bytes.Buffer
 			logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log)))
 			db, err := Open(path, ScrubAllTheTime(Options{Logger: &logger}, 10_000))
 			if err != nil {
 				t.Fatal(err)
 			}
-			for s := db.Status().Scrub; s.Problems == 0 && s.Passes < 2; s = db.Status().Scrub {
+			if err := db.current().opened.Load().awaitTrusted(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			writeOver(t, path, d.file)
+			for s := db.Status().Scrub; s.Problems == 0; s = db.Status().Scrub {
 				time.Sleep(time.Millisecond) //hygiene:allow time.Sleep: the scrub announces nothing
 			}
 			if err := db.Close(); err != nil {

@@ -47,7 +47,7 @@ func (w *writer) open(o *overlay) (err error) {
 	if o.cleared || w.header.Get(totalsKey) == nil {
 		return nil
 	}
-	if w.totals, err = totalsIn(w.header); err != nil {
+	if w.totals, err = totalsIn(boltBucket{w.header}); err != nil {
 		return err
 	}
 	if last := w.c.totals; last != nil && *last != w.totals {
@@ -163,7 +163,7 @@ func (w *writer) putDeparted(bucket *bbolt.Bucket, e entry) error {
 func (w *writer) trimDeparted() error {
 	bucket := w.tx.Bucket(w.c.names.departed)
 	var records []departedAge
-	err := ascending(bucket, func(key, value []byte) {
+	err := ascending(boltBucket{bucket}, func(key, value []byte) {
 		if len(value) >= departedHeaderSize {
 			records = append(records, ageOf(bytes.Clone(key), value))
 		}

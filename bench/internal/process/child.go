@@ -11,6 +11,7 @@ import (
 	"runtime/pprof"
 	"strings"
 	"time"
+	"unicode"
 
 	"k8s.io/klog/v2"
 
@@ -187,7 +188,8 @@ func (c *child) profile(phase string) error {
 	if c.order.Profile == "" {
 		return nil
 	}
-	f, err := os.Create(c.order.Profile + "-" + strings.ReplaceAll(phase, " ", "-") + ".heap")
+	words := strings.FieldsFunc(phase, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
+	f, err := os.Create(c.order.Profile + "-" + strings.Join(words, "-") + ".heap")
 	if err != nil {
 		return err
 	}
