@@ -108,7 +108,7 @@ func (x *Indexer) build(ctx context.Context, d *disk, names []string) error {
 		err = x.writeIndices(ctx, d, names)
 	}
 	if ctx.Err() == nil && d.health.why() != nil {
-		return nil
+		err = nil
 	}
 	return err
 }
