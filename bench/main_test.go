@@ -25,6 +25,9 @@ func TestMain(m *testing.M) {
 // TestRun_MeasuresEverySubjectInEveryPhase runs the processes with few pods, which
 // show nothing but that all is measured.
 func TestRun_MeasuresEverySubjectInEveryPhase(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a minute: every restart waits for its proof")
+	}
 	var out, log bytes.Buffer
 	dir := t.TempDir()
 	args := []string{"-suites", "pods,small-pods", "-pods", "200", "-small-pods", "300", "-o", "json", "-dir", dir}

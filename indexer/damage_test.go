@@ -19,8 +19,8 @@ type damagedTx struct {
 	header func() (store.Header, error)
 	totals func(store.Totals) store.Totals
 	// value returns what is read in place of a record; nil hides it.
-	value func(key string, value []byte) []byte
-	get   error
+	value     func(key string, value []byte) []byte
+	get, scan error
 }
 
 func (t damagedTx) Header() (store.Header, error) {
@@ -42,10 +42,19 @@ func (t damagedTx) Get(key string) ([]byte, error) {
 	if t.get != nil {
 		return nil, t.get
 	}
-	return t.Tx.Get(key)
+	value, err := t.Tx.Get(key)
+	if err == nil && t.value != nil {
+		if value = t.value(key, slices.Clone(value)); value == nil {
+			err = store.ErrNotFound
+		}
+	}
+	return value, err
 }
 
 func (t damagedTx) Scan(from string, fn func(key, value []byte) bool) error {
+	if t.scan != nil {
+		return t.scan
+	}
 	return t.Tx.Scan(from, func(key, value []byte) bool {
 		if t.value == nil {
 			return fn(key, value)

@@ -181,7 +181,9 @@ func (g *gatherer) take(key, value []byte) bool {
 	if g.skip != nil {
 		skip, err := g.skip(value)
 		if skip || err != nil {
-			g.err = err
+			if err != nil {
+				g.err = undecodable(record{string(key), value}, err)
+			}
 			return err == nil
 		}
 	}
@@ -229,13 +231,13 @@ func (d *disk) gather(keep bool, visit func(store.Tx, *gatherer) error) ([]any, 
 	return g.decodeAll(keep)
 }
 
-// patiently repeats a read that has no error to return until it succeeds, or the
-// informer has stopped.
-func (d *disk) patiently(what string, read func() error) {
+// patiently repeats a read that has no error to return until it succeeds. If the informer
+// stops before, there is nothing to return, and no part of it either.
+func patiently[T any](d *disk, what string, read func() (T, error)) (result T) {
 	for {
-		err := read()
+		result, err := read()
 		if err == nil {
-			return
+			return result
 		}
 		d.log().Error(err, "Waiting until stored objects can be read again", "informer", d.collection.Identity(), "call", what)
 		closed := errors.Is(err, store.ErrClosed)
@@ -243,7 +245,8 @@ func (d *disk) patiently(what string, read func() error) {
 		ok := d.health.await(nil, func() bool { return d.health.err == nil && !closed })
 		if !ok {
 			d.log().Error(err, "Stored objects cannot be read any more", "informer", d.collection.Identity(), "call", what)
-			return
+			var none T
+			return none
 		}
 	}
 }

@@ -2,6 +2,7 @@ package indexer
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -32,7 +33,7 @@ func (x *Indexer) attachDiskLocked(totals store.Totals) {
 		x.count.Store(totals.Count)
 	}
 	for _, name := range x.outdatedLocked() {
-		if i := x.write.indices[name]; i != nil {
+		if i := x.write.indices[name]; i != nil && i.stored {
 			i.ready.Store(false)
 		}
 	}
@@ -98,8 +99,9 @@ const (
 
 // build writes the named indices from the stored objects, in parts, between which
 // changes go on, and drops those that have no function any more, for which it reads no
-// object. Who asks for one of them waits. What changes meanwhile is indexed as it is applied, so that the order of
-// the two does not matter: an index entry depends on the object alone.
+// object. Who asks for one of them waits. What changes meanwhile is indexed as it is
+// applied, so that the order of the two does not matter: an index entry depends on the
+// object alone.
 //
 // An error of reading is not returned: the objects are listed again, and indexed then.
 func (x *Indexer) build(ctx context.Context, d *disk, names []string) error {
@@ -107,8 +109,8 @@ func (x *Indexer) build(ctx context.Context, d *disk, names []string) error {
 	if err == nil && len(names) > 0 {
 		err = x.writeIndices(ctx, d, names)
 	}
-	if ctx.Err() == nil && d.health.why() != nil {
-		err = nil
+	if errors.Is(err, ErrUnreadable) {
+		return nil
 	}
 	return err
 }

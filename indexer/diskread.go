@@ -12,19 +12,17 @@ import (
 
 // The reads of cache.Indexer in disk residency.
 
-func (d *disk) list() (objs []any) {
-	d.patiently("List", func() (err error) {
-		objs, err = d.gather(false, func(tx store.Tx, g *gatherer) error { return tx.Scan("", g.take) })
-		return err
+func (d *disk) list() []any {
+	return patiently(d, "List", func() ([]any, error) {
+		return d.gather(false, func(tx store.Tx, g *gatherer) error { return tx.Scan("", g.take) })
 	})
-	return objs
 }
 
-func (d *disk) listKeys() (keys []string) {
-	d.patiently("ListKeys", func() error {
+func (d *disk) listKeys() []string {
+	return patiently(d, "ListKeys", func() ([]string, error) {
 		s := d.snapshot()
-		keys = []string{}
-		return s.view(func(tx store.Tx) error {
+		keys := []string{}
+		err := s.view(func(tx store.Tx) error {
 			return tx.Scan("", func(key, _ []byte) bool {
 				if k := string(key); !s.foreign.hides(k, s.write) {
 					keys = append(keys, k)
@@ -32,8 +30,8 @@ func (d *disk) listKeys() (keys []string) {
 				return true
 			})
 		})
+		return keys, err
 	})
-	return keys
 }
 
 // index implements cache.Indexer.Index.
@@ -121,13 +119,13 @@ func distinct(s []string) []string {
 	return slices.Compact(s)
 }
 
-func (d *disk) indexKeys(name, value string) (keys []string, err error) {
+func (d *disk) indexKeys(name, value string) ([]string, error) {
 	i, err := d.readyIndex(name)
 	if err != nil {
 		return nil, err
 	}
 	s := d.snapshot()
-	keys = []string{}
+	keys := []string{}
 	err = s.view(func(tx store.Tx) error {
 		if i.stored {
 			found, err := keysOf(tx, name, []string{value})
@@ -141,19 +139,22 @@ func (d *disk) indexKeys(name, value string) (keys []string, err error) {
 			return true
 		})
 	})
-	return keys, err
+	if err != nil {
+		return nil, err
+	}
+	return keys, nil
 }
 
-func (d *disk) indexValues(name string) (values []string) {
-	d.patiently("ListIndexFuncValues", func() error {
-		values = []string{}
+func (d *disk) indexValues(name string) []string {
+	return patiently(d, "ListIndexFuncValues", func() ([]string, error) {
+		values := []string{}
 		i, err := d.readyIndex(name)
 		if err != nil {
 			// As in client-go, an index that does not exist has no values.
-			return nil //nolint:nilerr // see above
+			return values, nil //nolint:nilerr // see above
 		}
 		s := d.snapshot()
-		return s.view(func(tx store.Tx) error {
+		err = s.view(func(tx store.Tx) error {
 			if !i.stored {
 				namespaces, err := namespacesIn(tx, s)
 				values = append(values, namespaces...)
@@ -164,8 +165,8 @@ func (d *disk) indexValues(name string) (values []string) {
 				return true
 			})
 		})
+		return values, err
 	})
-	return values
 }
 
 // readyIndex returns an index that may be asked. It waits as long as the index is

@@ -131,18 +131,18 @@ func (x *Indexer) beginAnew(d *disk) (rv string, err error) {
 	if x.write.suspended != nil {
 		return rv, x.write.suspended
 	}
-	// Everything is written anew from here on, with all its index entries.
-	x.builtLocked(slices.Collect(maps.Keys(x.write.indices)))
 	header := x.write.header
 	header.RV, header.Complete, header.Fingerprint = "", false, x.write.fingerprint
-	header.Indices = x.fingerprintsLocked()
 	// First, so that nobody reads the empty collection as if it were all there is.
 	d.health.begin(store.ErrCorrupt)
 	return rv, x.clearLocked(d, header)
 }
 
-// clearLocked removes everything from the collection.
+// clearLocked removes everything from the collection. From here on all is written anew,
+// with its entries in all indices: those that wait to be written are as good as written.
 func (x *Indexer) clearLocked(d *disk, header store.Header) error {
+	x.builtLocked(slices.Collect(maps.Keys(x.write.indices)))
+	header.Indices = x.fingerprintsLocked()
 	d.cache.BeginAll()
 	if err := x.writeDiskLocked(d, store.Batch{Clear: true, Header: &header}); err != nil {
 		d.cache.End(nil, nil, 0)
@@ -152,6 +152,7 @@ func (x *Indexer) clearLocked(d *disk, header store.Header) error {
 	d.foreign.Store(nil)
 	d.cache.End(nil, nil, d.writes.Add(1))
 	x.count.Store(0)
+	d.health.poke()
 	return nil
 }
 

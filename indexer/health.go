@@ -14,8 +14,9 @@ type health struct {
 	// a list can fill it.
 	err   error
 	begun bool
-	// losses counts failures. Whoever reads compares it before and after: what it has
-	// read in between may have been of a collection that was being filled.
+	// losses counts failures, and each time that the collection has begun anew. Whoever
+	// reads compares it before and after: what it has read in between may have been of a
+	// collection that was being filled.
 	losses uint64
 	// changed is closed when anything of this changes, and replaced.
 	changed chan struct{}
@@ -77,12 +78,14 @@ func (h *health) fail(cause error, losses uint64) (current, news bool) {
 	return true, true
 }
 
-// begin notes that the collection has begun anew, whoever found out that it had to.
+// begin notes that the collection has begun anew, whoever found out that it had to. What
+// was read before says nothing about it.
 func (h *health) begin(cause error) {
 	h.fail(cause, h.count())
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.begun = true
+	h.losses++
 }
 
 // mustBegin says that the collection has to begin anew before it can be filled.

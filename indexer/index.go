@@ -286,23 +286,31 @@ func (x *Indexer) rebuildLocked(names []string) {
 	_ = x.persistLocked(batch)
 }
 
-// fingerprintsLocked returns those of the indices that are, or are about to be, in the
-// file.
+// fingerprintsLocked returns those of the stored indices, for the header; for one that
+// is being written, none: it is named, so that somebody drops its entries should this
+// process end before.
 func (x *Indexer) fingerprintsLocked() map[string]string {
 	fingerprints := make(map[string]string, len(x.write.indices))
 	for name, index := range x.write.indices {
-		if index.stored && index.ready.Load() {
+		switch {
+		case !index.stored:
+		case index.ready.Load():
 			fingerprints[name] = index.fingerprint
+		default:
+			fingerprints[name] = ""
 		}
 	}
 	return fingerprints
 }
 
-// vouchedLocked returns the fingerprints for the header: none as long as there are
-// foreign records.
+// vouchedLocked is fingerprintsLocked, without any fingerprint as long as there are
+// foreign records, which have no entries.
 func (x *Indexer) vouchedLocked() map[string]string {
+	fingerprints := x.fingerprintsLocked()
 	if x.write.foreignLocked() {
-		return nil
+		for name := range fingerprints {
+			fingerprints[name] = ""
+		}
 	}
-	return x.fingerprintsLocked()
+	return fingerprints
 }

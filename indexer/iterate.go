@@ -145,18 +145,32 @@ func visitIndex(name, value, namespace string) visitor {
 		prefix = namespace + "/"
 	}
 	return func(tx store.Tx, after string, take func(key, value []byte) bool) error {
-		var keys []string
-		err := tx.IndexKeys(name, value, max(prefix, following(after)), func(key []byte) bool {
-			if !strings.HasPrefix(string(key), prefix) {
-				return false
+		// Entries of objects that are gone count for nothing: see takeKeys.
+		for more := true; more; {
+			var keys []string
+			err := tx.IndexKeys(name, value, max(prefix, following(after)), func(key []byte) bool {
+				if !strings.HasPrefix(string(key), prefix) {
+					return false
+				}
+				keys = append(keys, string(key))
+				return len(keys) < lookRecords
+			})
+			if err != nil {
+				return err
 			}
-			keys = append(keys, string(key))
-			return len(keys) < lookRecords
-		})
-		if err != nil {
-			return err
+			wanted := true
+			err = takeKeys(tx, keys, func(key, value []byte) bool {
+				wanted = take(key, value)
+				return wanted
+			})
+			if err != nil {
+				return err
+			}
+			if more = wanted && len(keys) == lookRecords; more {
+				after = keys[len(keys)-1]
+			}
 		}
-		return takeKeys(tx, keys, take)
+		return nil
 	}
 }
 
@@ -188,8 +202,8 @@ func (x *Indexer) objectsInMemory(q Query, yield func(runtime.Object, error) boo
 		}
 		item, exists, _ := x.GetByKey(key)
 		obj, ok := item.(runtime.Object)
-		if !exists || ok && !hasLabels(obj, q.Selector) {
-			continue
+		if !exists || ok && !hasLabels(obj, q.Selector) || q.Index != "" && !x.hasValue(q, item) {
+			continue // it has changed since its key was listed, or never matched
 		}
 		if !ok {
 			yield(nil, fmt.Errorf("object %s is a %T, which is not a runtime.Object", key, item))
@@ -199,6 +213,12 @@ func (x *Indexer) objectsInMemory(q Query, yield func(runtime.Object, error) boo
 			return
 		}
 	}
+}
+
+// hasValue says whether obj has the value of the index that q asks for.
+func (x *Indexer) hasValue(q Query, obj any) bool {
+	values, err := x.indexNamed(q.Index).call(obj)
+	return err == nil && slices.Contains(values, q.Value)
 }
 
 func hasLabels(obj runtime.Object, selector labels.Selector) bool {

@@ -27,6 +27,7 @@ func (k *Known) ListKeys() []string {
 	if err != nil {
 		// As for every reader, none of them can be read.
 		k.x.log().Error(err, "Known objects cannot be read")
+		return nil
 	}
 	return keys
 }

@@ -5,12 +5,15 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/warmcache/warmcache/indexer"
 	"github.com/warmcache/warmcache/informer"
 	"github.com/warmcache/warmcache/reflector"
+	"github.com/warmcache/warmcache/store"
 )
 
 // reported is a collector of the status of an informer.
@@ -117,6 +120,39 @@ func TestCollector_Disk_Informer(t *testing.T) {
 			read_errors_total 0
 			readable 1
 			throttled 0`, st.Cache.Hits, st.Cache.Misses, st.Cache.Objects, st.Cache.Bytes))
+	})
+}
+
+// TestCollector_Disk_Unreadable loses the file while the server is out of reach.
+func TestCollector_Disk_Unreadable(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		p := w.prepare(func(o *informer.Options) { o.Residency = informer.Disk }).start()
+		defer p.stop()
+		if err := w.server.Down(); err != nil {
+			t.Fatal(err)
+		}
+		other, err := p.db.Collection(store.Identity{Version: "v1", Resource: "nodes", Form: store.FormTyped}, "test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer other.Close()
+		other.Quarantine(errors.New("a record is damaged"))
+		time.Sleep(time.Minute)
+		if _, _, err := p.informer.GetStore().GetByKey("web/missing"); !errors.Is(err, indexer.ErrUnreadable) {
+			t.Errorf("read: %v", err)
+		}
+		p.want("Listing", `readable 0`)
+
+		if err := w.server.Up(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if _, exists, err := p.informer.GetStore().GetByKey("web/a"); !exists || err != nil {
+			t.Errorf("read: %v, %v", exists, err)
+		}
+		p.want("Watching", `
+			readable 1
+			objects 3`)
 	})
 }
 

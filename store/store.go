@@ -235,7 +235,8 @@ type Header struct {
 	// known.
 	Schema string
 	// Indices maps the name of each stored index to the fingerprint of its
-	// index function. An index that is not listed must not be read.
+	// index function. An index that is not listed, or without a fingerprint, must not
+	// be read.
 	Indices map[string]string
 	// Contact is when the API server last confirmed RV, in UTC.
 	Contact time.Time

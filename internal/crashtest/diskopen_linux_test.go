@@ -133,7 +133,6 @@ func TestDiskOpen_CannotRead(t *testing.T) {
 	for _, fault := range []string{
 		"openat:error=EIO",
 		"openat:error=EMFILE",
-		"mmap:error=ENOMEM",
 		"fstat,newfstatat:error=EIO",
 		"flock:error=ENOLCK",
 		"pread64:error=EIO",
@@ -148,14 +147,31 @@ func TestDiskOpen_CannotRead(t *testing.T) {
 				t.Fatalf("the file was opened, after moving one to %q", moved)
 			}
 			wantOneLine(t, err, path)
-			wantFile(t, path, content)
-			db := bolttest.Open(t, path, bolt.Options{})
-			if db.Quarantined() != "" {
-				t.Errorf("moved aside as %s", db.Quarantined())
-			}
-			closeDB(t, db)
+			wantUntouched(t, path, content)
 		})
 	}
+}
+
+// TestDiskOpen_CannotMap opens a good file that cannot be mapped to memory, which takes
+// more than Open does. It can be read until it is closed.
+func TestDiskOpen_CannotMap(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "cache.db")
+	content := stored(t, path)
+	if moved, err := openStraced(t, "mmap:error=ENOMEM", path, path); err != nil || moved != "" {
+		t.Errorf("moved to %q, %v", moved, err)
+	}
+	wantUntouched(t, path, content)
+}
+
+// wantUntouched checks that the file at path is as it was, and good.
+func wantUntouched(t *testing.T, path string, content []byte) {
+	t.Helper()
+	wantFile(t, path, content)
+	db := bolttest.Open(t, path, bolt.Options{})
+	if db.Quarantined() != "" {
+		t.Errorf("moved aside as %s", db.Quarantined())
+	}
+	closeDB(t, db)
 }
 
 // TestDiskOpen_ReadOnlyFileSystem says what to do about it.

@@ -90,17 +90,6 @@ func beginOnly(path string, end func(*lockFile) error) error {
 // Closed says whether Close has begun.
 func (db *DB) Closed() bool { return db.closed.Load() }
 
-// FailToReadWhileOpen opens and closes a file of which something cannot be read
-// later.
-func FailToReadWhileOpen(path string) error {
-	db, err := Open(path, Options{})
-	if err != nil {
-		return err
-	}
-	db.lock.unreadable()
-	return db.Close()
-}
-
 // DieOpen leaves what a process leaves that dies with the file open.
 func DieOpen(path string, o Options) error {
 	o, err := o.withDefaults()

@@ -200,22 +200,6 @@ func TestQuarantine_PathOfAnotherProcess(t *testing.T) {
 	}
 }
 
-// TestCollection_DiskCannotBeRead counts as an Open that could not read the file.
-func TestCollection_DiskCannotBeRead(t *testing.T) {
-	path, db, _ := inDirectory(t, bolt.Options{})
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
-	for range bolt.MaxStrikes {
-		if err := bolt.FailToReadWhileOpen(path); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if again := bolttest.Open(t, path, bolt.Options{}); !strings.HasSuffix(again.Quarantined(), "-unreadable") {
-		t.Errorf("moved to %q", again.Quarantined())
-	}
-}
-
 // TestQuarantine_PausesBeforeTheNext keeps a disk that damages everything from
 // having everything written for ever.
 func TestQuarantine_PausesBeforeTheNext(t *testing.T) {

@@ -111,8 +111,7 @@ func (db *DB) openHead(f *openFile) error {
 	return nil
 }
 
-// openBolt has bbolt open the file, whose structure was verified. If a process dies of
-// that it counts as if it had died in Open.
+// openBolt has bbolt open the file, whose structure was verified.
 //
 // bbolt gets a file of its own, which it closes, also after an error, while others read
 // the other one. They share one lock, which bbolt may give up with an error, but not
@@ -127,18 +126,12 @@ func (db *DB) openBolt(f *openFile) error {
 	options.ReadOnly = db.readOnly
 	options.InitialMmapSize = mapSize(f.file)
 	options.OpenFile = func(string, int, os.FileMode) (*os.File, error) { return file, nil }
-	if db.lock != nil {
-		db.lock.goOn()
-	}
 	panicked, err := protect(func() (err error) {
 		f.bolt, err = bbolt.Open(db.path, fileMode, options)
 		return err
 	})
 	if panicked {
 		return errors.Join(err, file.Close())
-	}
-	if db.lock != nil {
-		db.lock.wentOn()
 	}
 	if err != nil {
 		return fmt.Errorf("open cache file %s: %w", db.path, err)

@@ -12,7 +12,8 @@ import (
 //
 // Writes to the store give an error wrapping store.ErrReadOnly. Nothing is
 // quarantined: a newer format gives store.ErrNewerFormat, damage
-// store.ErrCorrupt, a file that is held *LockedError. FlushInterval and what
+// store.ErrCorrupt, here or from whatever reads the file once it is found, and a file
+// that is held *LockedError. FlushInterval and what
 // else is about writing is ignored.
 func OpenReadOnly(path string, o Options) (*DB, error) {
 	o, err := o.withDefaults()

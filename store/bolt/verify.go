@@ -77,7 +77,7 @@ func (db *DB) verify(g *generation, f *openFile) (err error) {
 		err = f.checkTrees(func() error { return db.stopVerifying(g) })
 	}
 	if err == nil {
-		err = db.openBolt(f)
+		err = db.openVerified(f)
 	}
 	switch {
 	case errors.Is(err, store.ErrCorrupt):
@@ -86,6 +86,16 @@ func (db *DB) verify(g *generation, f *openFile) (err error) {
 		db.lock.unreadable()
 	}
 	return err
+}
+
+// openVerified is openBolt of which a process that dies counts as one that died in Open.
+func (db *DB) openVerified(f *openFile) error {
+	if db.lock == nil {
+		return db.openBolt(f)
+	}
+	db.lock.goOn()
+	defer db.lock.wentOn()
+	return db.openBolt(f)
 }
 
 // checkTrees reads the pages of the file until something does not hold, or stop, which
