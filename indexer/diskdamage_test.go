@@ -409,6 +409,38 @@ func TestIndexer_Disk_ReadsGoOnAfterDetach(t *testing.T) {
 	}
 }
 
+// What another indexer writes is not hidden by what was read before.
+func TestIndexer_Disk_NothingIsKeptAfterDetach(t *testing.T) {
+	_, s := damagedFile(t)
+	p := startOn(t, s, startOptions{residency: Disk, indexers: allIndexers})
+	read := func() {
+		for _, key := range p.ListKeys() {
+			if _, exists, err := p.GetByKey(key); !exists || err != nil {
+				t.Errorf("GetByKey(%s): %t, %v", key, exists, err)
+			}
+		}
+	}
+	read()
+	if err := p.Detach(); err != nil {
+		t.Fatal(err)
+	}
+	read()
+	next := startOn(t, s, startOptions{residency: Disk, indexers: allIndexers})
+	next.apply(Update{RV: "2", Changes: []Change{put(pod("a", "2", "y")), remove("b")}})
+	if got, _, err := p.GetByKey("ns/a"); versionOf(got) != "2" || err != nil {
+		t.Errorf("GetByKey: version %q, %v", versionOf(got), err)
+	}
+	if _, exists, err := p.GetByKey("ns/b"); exists || err != nil {
+		t.Errorf("GetByKey of what is gone: %t, %v", exists, err)
+	}
+	if got := p.List(); len(got) != 2 || versionOf(got[0]) != "2" {
+		t.Errorf("List: %d objects, the first of version %q", len(got), versionOf(got[0]))
+	}
+	if got := p.CacheStats(); got.Objects != 0 || got.Bytes != 0 {
+		t.Errorf("%+v, want an empty cache", got)
+	}
+}
+
 // An object that has more than the whole budget is served all the same.
 func TestIndexer_Disk_OversizeObject(t *testing.T) {
 	large := pod("large", "1", "x")

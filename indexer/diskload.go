@@ -44,28 +44,39 @@ func (x *Indexer) attachDiskLocked(totals store.Totals) {
 // cannot use as it is: foreign records, for their keys, and objects that an index is
 // to be written for.
 func (x *Indexer) loadDisk(ctx context.Context, d *disk, r *reader) error {
+	var failure error
 	if r.foreign != nil {
-		if err := r.readKeys(ctx, d); err != nil {
-			return err
-		}
+		failure = r.readKeys(ctx, d)
 	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	outdated, err := x.beginDiskUse(d, r, failure)
+	if err != nil || len(outdated) == 0 {
+		return err
+	}
+	return x.build(ctx, d, outdated)
+}
+
+// beginDiskUse lets changes come, and returns the indices that are to be written. A
+// failure to read leaves nothing to be loaded: the list that BeginAnew makes room for is
+// all there will be.
+func (x *Indexer) beginDiskUse(d *disk, r *reader, failure error) (outdated []string, err error) {
 	x.write.Lock()
+	defer x.write.Unlock()
 	if x.write.loaded { // by Reset
-		x.write.Unlock()
-		return nil
+		return nil, nil
+	}
+	x.write.loaded = true
+	if failure != nil {
+		return nil, failure
 	}
 	if r.foreign != nil {
 		x.write.foreign = r.foreign
 		d.foreign.Store(r.foreign)
 	}
-	x.write.loaded = true
 	x.beginUseLocked()
-	outdated := x.outdatedLocked()
-	x.write.Unlock()
-	if len(outdated) == 0 {
-		return nil
-	}
-	return x.build(ctx, d, outdated)
+	return x.dropIndicesLocked(d, x.outdatedLocked())
 }
 
 // readKeys notes the keys and UIDs of all records as foreign.
@@ -97,38 +108,43 @@ const (
 	buildProgress = 5 * time.Second
 )
 
-// build writes the named indices from the stored objects, in parts, between which
-// changes go on, and drops those that have no function any more, for which it reads no
-// object. Who asks for one of them waits. What changes meanwhile is indexed as it is
-// applied, so that the order of the two does not matter: an index entry depends on the
-// object alone.
+// build writes the named indices, which dropIndicesLocked has emptied, from the stored
+// objects, in parts, between which changes go on. Who asks for one of them waits. What
+// changes meanwhile is indexed as it is applied, so that the order of the two does not
+// matter: an index entry depends on the object alone.
 //
 // An error of reading is not returned: the objects are listed again, and indexed then.
 func (x *Indexer) build(ctx context.Context, d *disk, names []string) error {
-	names, err := x.dropIndices(d, names)
-	if err == nil && len(names) > 0 {
-		err = x.writeIndices(ctx, d, names)
-	}
+	err := x.writeIndices(ctx, d, names)
 	if errors.Is(err, ErrUnreadable) {
 		return nil
 	}
 	return err
 }
 
-// dropIndices removes the entries of the named indices, for which the header vouches
-// no longer, and returns those of them that are to be written.
-func (x *Indexer) dropIndices(d *disk, names []string) (outdated []string, err error) {
-	x.write.Lock()
-	defer x.write.Unlock()
+// dropIndicesLocked removes the entries of the named indices, for which the header
+// vouches no longer, and returns those of them that have a function and are to be
+// written. It must be called under the same lock under which their names were found
+// out: nothing that another call of build has written may be removed.
+func (x *Indexer) dropIndicesLocked(d *disk, names []string) (outdated []string, err error) {
+	if len(names) == 0 {
+		return nil, nil
+	}
 	header := x.write.header
 	header.Indices = x.vouchedLocked()
 	err = x.writeDiskLocked(d, store.Batch{DropIndices: names, Header: &header})
+	switch {
+	case errors.Is(err, ErrUnreadable):
+		return nil, nil // the list that follows writes all indices
+	case err != nil:
+		return nil, err
+	}
 	for _, name := range names {
 		if i := x.write.indices[name]; i != nil && i.stored {
 			outdated = append(outdated, name)
 		}
 	}
-	return outdated, err
+	return outdated, nil
 }
 
 // writeIndices writes the entries of the named indices, which have none.

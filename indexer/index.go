@@ -143,7 +143,7 @@ func (x *Indexer) addIndexers(newIndexers cache.Indexers) (*disk, []string, erro
 	d := x.disk.Load()
 	var outdated []string
 	for name := range newIndexers {
-		if index := x.write.indices[name]; d != nil && index.stored {
+		if index := x.write.indices[name]; d != nil && x.isOutdatedLocked(index) {
 			index.ready.Store(false)
 			outdated = append(outdated, name)
 		}
@@ -154,10 +154,10 @@ func (x *Indexer) addIndexers(newIndexers cache.Indexers) (*disk, []string, erro
 		return d, nil, nil // Load writes them
 	case d == nil:
 		x.rebuildLocked(slices.Sorted(maps.Keys(newIndexers)))
-	case x.write.collection == nil:
-		return nil, nil, store.ErrClosed
+		return nil, nil, nil
 	}
-	return d, outdated, nil
+	outdated, err := x.dropIndicesLocked(d, outdated)
+	return d, outdated, err
 }
 
 func (x *Indexer) checkIndexersLocked(newIndexers cache.Indexers) error {
@@ -221,12 +221,9 @@ func (x *Indexer) reindexLocked() {
 // outdatedLocked returns the names of the indices that are stored and should not be,
 // or the other way round, or whose function has changed.
 func (x *Indexer) outdatedLocked() []string {
-	// No entry of a foreign record can be removed with its object, which cannot
-	// be read.
-	foreign := x.write.foreignLocked()
 	outdated := map[string]bool{}
 	for name, index := range x.write.indices {
-		if index.stored && (foreign || x.write.header.Indices[name] != index.fingerprint) {
+		if x.isOutdatedLocked(index) {
 			outdated[name] = true
 		}
 	}
@@ -236,6 +233,12 @@ func (x *Indexer) outdatedLocked() []string {
 		}
 	}
 	return slices.Sorted(maps.Keys(outdated))
+}
+
+// isOutdatedLocked says whether the entries of an index are to be written anew. No entry
+// of a foreign record can be removed with its object, which cannot be read.
+func (x *Indexer) isOutdatedLocked(i *index) bool {
+	return i.stored && (x.write.foreignLocked() || x.write.header.Indices[i.name] != i.fingerprint)
 }
 
 // builtLocked notes that these indices are written.

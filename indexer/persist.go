@@ -258,6 +258,11 @@ func (x *Indexer) Detach() error {
 	}
 	collection := x.write.collection
 	x.write.collection = nil
+	if d != nil {
+		// Another indexer may write now, and does not tell this cache: a change
+		// that never ends keeps it empty.
+		d.cache.BeginAll()
+	}
 	x.write.Unlock()
 	if d != nil {
 		d.health.end()
