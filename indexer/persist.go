@@ -259,9 +259,7 @@ func (x *Indexer) Detach() error {
 	collection := x.write.collection
 	x.write.collection = nil
 	x.write.Unlock()
-	if d != nil {
-		d.health.end()
-	}
+	x.EndWaits()
 	if collection == nil {
 		return nil
 	}
