@@ -110,11 +110,11 @@ func (i *sharedIndexInformer) awaitRoom(ctx context.Context) bool {
 func (i *sharedIndexInformer) apply(ctx context.Context, b fifo.Batch) error {
 	i.delivery.Lock()
 	defer i.delivery.Unlock()
+	if b.Reset {
+		i.reset(ctx) // before a loss counts, which is of the other cluster's objects
+	}
 	if err := i.beginAnew(); err != nil {
 		return err
-	}
-	if b.Reset {
-		i.reset(ctx)
 	}
 	if b.List != fifo.NoList {
 		i.delivery.listed = true
