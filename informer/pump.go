@@ -160,8 +160,11 @@ func (i *sharedIndexInformer) reset(ctx context.Context) {
 	i.delivery.cold = "the stored objects belong to another cluster"
 	i.delivery.departed.reset()
 	for _, obj := range shown {
-		tombstone := cache.DeletedFinalStateUnknown{Key: keyOf(obj), Obj: obj}
-		i.notify(notification{kind: deleted, obj: tombstone}, false)
+		// Without the old object: a handler that its replay has not come to is not
+		// introduced to it.
+		key := keyOf(obj)
+		tombstone := cache.DeletedFinalStateUnknown{Key: key, Obj: obj}
+		i.notify(notification{kind: deleted, key: key, obj: tombstone}, false)
 	}
 }
 

@@ -88,3 +88,32 @@ func TestRefill_OtherCluster(t *testing.T) {
 		})
 	}
 }
+
+// TestReset_HandlersHearOfWhatTheyWereShown checks that handlers are not told of the end
+// of objects of another cluster that their replay has not come to.
+func TestReset_HandlersHearOfWhatTheyWereShown(t *testing.T) {
+	i := opened(t, storetest.NewMemory().Open())
+	listen := func() *listener {
+		registration, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return registration.(*listener)
+	}
+	shown, unshown := listen(), listen()
+	ctx := context.Background()
+	if err := i.apply(ctx, fifo.Batch{CaughtUp: &fifo.CaughtUp{}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, p := shown.take(); p == nil || p.chunk.Len() != 1 {
+		t.Fatalf("took %+v, want the object", p)
+	}
+	if err := i.apply(ctx, fifo.Batch{Reset: true}); err != nil {
+		t.Fatal(err)
+	}
+	for l, want := range map[*listener]int{shown: 1, unshown: 0} {
+		if ns := l.mu.waiting; len(ns) != want {
+			t.Errorf("%d notifications wait, want %d", len(ns), want)
+		}
+	}
+}
