@@ -332,6 +332,30 @@ func TestIndexer_Disk_LateErrorDoesNotCondemn(t *testing.T) {
 	p.wantObjects(pod("a", "2", "x"))
 }
 
+// A loss that the engine has found is one before anybody has read, so that those who wait
+// for the end of it do.
+func TestIndexer_Disk_AwaitLost_IsUnreadableThen(t *testing.T) {
+	_, s := damagedFile(t)
+	p := startOn(t, s, startOptions{residency: Disk, indexers: allIndexers})
+	p.collection.Quarantine(errors.New("test"))
+	if !p.AwaitLost(t.Context()) {
+		t.Fatal("not lost")
+	}
+	wantUnreadable(t, "ReadErr", p.ReadErr())
+	stop := make(chan struct{})
+	close(stop)
+	if p.AwaitReadable(stop) {
+		t.Error("readable")
+	}
+	if _, err := p.BeginAnew(); err != nil {
+		t.Fatal(err)
+	}
+	p.list("2", pod("a", "2", "x"))
+	if !p.AwaitReadable(nil) || p.IsLost() {
+		t.Error("not readable after a list")
+	}
+}
+
 // The same of who reads while there is nothing for others to read: a list.
 func TestHealth_LateErrorOfAListThatWasLost(t *testing.T) {
 	h := newHealth()

@@ -110,11 +110,11 @@ func (i *sharedIndexInformer) awaitRoom(ctx context.Context) bool {
 func (i *sharedIndexInformer) apply(ctx context.Context, b fifo.Batch) error {
 	i.delivery.Lock()
 	defer i.delivery.Unlock()
+	if b.Reset {
+		i.reset(ctx) // before a loss counts, which is of the other cluster's objects
+	}
 	if err := i.beginAnew(); err != nil {
 		return err
-	}
-	if b.Reset {
-		i.reset(ctx)
 	}
 	if b.List != fifo.NoList {
 		i.delivery.listed = true
@@ -160,8 +160,11 @@ func (i *sharedIndexInformer) reset(ctx context.Context) {
 	i.delivery.cold = "the stored objects belong to another cluster"
 	i.delivery.departed.reset()
 	for _, obj := range shown {
-		tombstone := cache.DeletedFinalStateUnknown{Key: keyOf(obj), Obj: obj}
-		i.notify(notification{kind: deleted, key: tombstone.Key, old: obj, obj: tombstone}, false)
+		// Without the old object: a handler that its replay has not come to is not
+		// introduced to it.
+		key := keyOf(obj)
+		tombstone := cache.DeletedFinalStateUnknown{Key: key, Obj: obj}
+		i.notify(notification{kind: deleted, key: key, obj: tombstone}, false)
 	}
 }
 
