@@ -3,18 +3,13 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"os"
 	"path/filepath"
-	"testing"
 
 	"github.com/warmcache/warmcache/bench/internal/operations"
 	"github.com/warmcache/warmcache/bench/internal/policy"
 	"github.com/warmcache/warmcache/bench/internal/report"
 )
-
-// benchtime is how long each repetition of an operation takes.
-const benchtime = "200ms"
 
 // operations compares single reads.
 func (b *bench) operations(ctx context.Context) error {
@@ -27,13 +22,7 @@ func (b *bench) operations(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// A benchmark takes a second by default. Many short ones, in turn, meet the same
-	// disturbances.
-	testing.Init()
-	err = flag.Set("test.benchtime", benchtime)
-	if err == nil {
-		err = b.compare(ctx, f)
-	}
+	err = b.compare(ctx, f)
 	return errors.Join(err, f.Close(), os.RemoveAll(dir))
 }
 

@@ -226,6 +226,11 @@ func (w *readWorld) answers(f informers.SharedInformerFactory, kind string) answ
 	a, x := answers{}, generic.Informer().GetIndexer()
 	a.askLister(kind, w.namespaces, generic.Lister())
 	a.note(kind+": List", x.List(), nil)
+	whole, err := statesOf(x.List())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	a[kind+": content"] = whole
 	for _, key := range append(x.ListKeys(), "none", "none/none") {
 		item, exists, err := x.GetByKey(key)
 		if exists {
@@ -281,13 +286,22 @@ func (a answers) noteObjects(read string, objs []runtime.Object, err error) {
 	a.note(read, items, err)
 }
 
-// note notes a result; what failed is another question than what did not.
+// note notes which objects, in which version, are a result; what failed is another
+// question than what did not.
 func (a answers) note(read string, items []any, err error) {
-	states, stateErr := statesOf(items)
-	if err = errors.Join(err, stateErr); err != nil {
+	versions := map[string]state{}
+	for _, item := range items {
+		m, metaErr := meta.Accessor(item)
+		if metaErr != nil {
+			err = errors.Join(err, metaErr)
+			continue
+		}
+		versions[cache.MetaObjectToName(m).String()] = state{UID: string(m.GetUID()), RV: m.GetResourceVersion()}
+	}
+	if err != nil {
 		read += ": " + err.Error()
 	}
-	a[read] = states
+	a[read] = versions
 }
 
 // wantSameIteration compares iterations with what the indexer answers.

@@ -70,13 +70,23 @@ func (d *disk) snapshot() snapshot {
 // view is Collection.View for readers: it fails as long as not all objects can be
 // read.
 func (s *snapshot) view(fn func(store.Tx) error) error {
-	if err := s.d.health.check(s.losses); err != nil {
+	if err := s.check(); err != nil {
 		return err
 	}
 	if err := s.viewAny(fn); err != nil {
 		return err
 	}
-	return s.d.health.check(s.losses)
+	return s.check()
+}
+
+// check fails, and counts it, if not all objects can be read, or could not at some time
+// since the snapshot was noted.
+func (s *snapshot) check() error {
+	err := s.d.health.check(s.losses)
+	if err != nil {
+		s.d.readErrors.Add(1)
+	}
+	return err
 }
 
 // viewAny is view for the writer, who reads what there is.

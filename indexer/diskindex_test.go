@@ -80,11 +80,7 @@ func TestIndexer_Disk_ReadsWaitForTheirIndex(t *testing.T) {
 		go func() { objs, _ := p.ByIndex("node", "node-1"); results <- len(objs) }()
 		go func() { keys, _ := p.IndexKeys("node", "node-1"); results <- len(keys) }()
 		go func() {
-			n := 0
-			for range p.Objects(Query{Index: "node", Value: "node-1"}) {
-				n++
-			}
-			results <- n
+			results <- len(collect(t, p.Indexer, Query{Index: "node", Value: "node-1"}))
 		}()
 		values := make(chan []string, 1)
 		go func() { values <- p.ListIndexFuncValues("node") }()
@@ -131,7 +127,7 @@ func TestIndexer_Disk_CrashWhileAnIndexIsWritten(t *testing.T) {
 				for _, next := range []startOptions{after, before, {indexers: after.indexers, versions: after.versions}} {
 					p := start(t, r.replay(t, n), next)
 					p.apply(Update{RV: "2", Changes: []Change{put(pod(podName(0), "2", "y")), remove(podName(1))}})
-					p.verifyDump(p.dumpWith(p.storedIndexers()))
+					p.verify()
 				}
 			}
 		})

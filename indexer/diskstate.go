@@ -68,6 +68,15 @@ func (x *Indexer) AwaitReadable(stop <-chan struct{}) bool {
 	return d == nil || d.health.await(stop, func() bool { return d.health.err == nil })
 }
 
+// EndWaits lets go of reads that wait until objects have been listed again, or an index
+// has been written: nobody will do that any more. Detach does the same, but comes too
+// late for readers that the informer waits for, its handlers.
+func (x *Indexer) EndWaits() {
+	if d := x.disk.Load(); d != nil {
+		d.health.end()
+	}
+}
+
 // ReadErr returns why stored objects cannot be read at present, an error that wraps
 // ErrUnreadable, or nil. In memory residency they always can.
 func (x *Indexer) ReadErr() error {

@@ -264,9 +264,7 @@ func (x *Indexer) Detach() error {
 		d.cache.BeginAll()
 	}
 	x.write.Unlock()
-	if d != nil {
-		d.health.end()
-	}
+	x.EndWaits()
 	if collection == nil {
 		return nil
 	}

@@ -11,44 +11,51 @@ import (
 // weigher estimates how much memory decoded objects take. To weigh one exactly means
 // to follow all its pointers, which costs a good part of decoding it. The size of its
 // record is known for nothing, and the ratio of the two hardly differs within a type:
-// so the first objects are weighed, and then one in a while.
+// so the first objects are weighed, then one in a while, and all large ones, of which a
+// few matter.
 type weigher struct {
 	mu sync.Mutex
-	// seen counts objects; ratio is that of memory to record.
-	seen  int
-	ratio float64
+	// seen counts objects.
+	seen int
+	// memory and records are the sizes of those that were weighed, and of their
+	// records. Large objects count for as much as they take.
+	memory, records float64
 }
 
 const (
 	// weighFirst objects are weighed, and then every weighEvery-th.
 	weighFirst, weighEvery = 16, 64
-	// weighShare is how much one of these moves the ratio.
-	weighShare = 1.0 / 8
+	// weighAlways is the size of a record whose object is weighed in any case.
+	weighAlways = 64 << 10
+	// weighMemory is how many bytes of records the ratio is taken over, at least: with
+	// twice as many, what was weighed before counts half.
+	weighMemory = 4 << 20
 )
 
 // size estimates the memory of obj, in bytes, which has a record of the given length.
 func (w *weigher) size(obj runtime.Object, record int) int64 {
 	w.mu.Lock()
 	w.seen++
-	exact := w.seen <= weighFirst || w.seen%weighEvery == 0
-	ratio := w.ratio
+	exact := w.seen <= weighFirst || w.seen%weighEvery == 0 || record >= weighAlways
+	estimate := w.memory / max(w.records, 1) * float64(record)
 	w.mu.Unlock()
-	if !exact || record == 0 {
-		return int64(ratio * float64(record))
+	if !exact {
+		return int64(estimate)
 	}
 	size := sizeOf(obj)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if r := float64(size) / float64(record); w.ratio == 0 {
-		w.ratio = r
-	} else {
-		w.ratio += (r - w.ratio) * weighShare
+	w.memory += float64(size)
+	w.records += float64(record)
+	if w.records > 2*weighMemory {
+		w.memory, w.records = w.memory/2, w.records/2
 	}
 	return size
 }
 
-// Overheads in bytes, as Go 1.24 and later allocate: a map has groups of 8 slots
-// with a control word, seven eighths full at most, and a header.
+// Overheads in bytes, as Go 1.24 and later allocate: a map has a header and, once there
+// is something in it, groups of 8 slots with a control word. If there are several they
+// are seven eighths full at most.
 const (
 	mapHeader      = 48
 	mapSlotControl = 1
@@ -114,12 +121,15 @@ func elements(v reflect.Value) int64 {
 func isFlat(k reflect.Kind) bool { return k >= reflect.Bool && k <= reflect.Complex128 }
 
 func mapSize(v reflect.Value) int64 {
-	if v.IsNil() {
+	switch {
+	case v.IsNil():
 		return 0
+	case v.Len() == 0:
+		return mapHeader
 	}
 	slot := int64(v.Type().Key().Size()+v.Type().Elem().Size()) + mapSlotControl
 	slots := int64(8)
-	for slots*7 < int64(v.Len())*8 {
+	for v.Len() > 8 && slots*7 < int64(v.Len())*8 {
 		slots *= 2
 	}
 	size := mapHeader + slots*slot

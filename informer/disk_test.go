@@ -290,3 +290,33 @@ func TestDisk_DepartedDuringReplay(t *testing.T) {
 		p.stop()
 	})
 }
+
+// TestDisk_HandlerWaitsForObjects checks that a handler that is in a call that waits for
+// stored objects does not keep the informer from stopping.
+func TestDisk_HandlerWaitsForObjects(t *testing.T) {
+	inFile(t, func(t *testing.T, w *world, db *bolt.DB) {
+		w.create("a")
+		p := w.prepareIn(db)
+		closed := make(chan struct{})
+		listed := -1
+		must(p.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(any) {
+			<-closed
+			listed = len(p.informer.GetStore().List())
+		}}))
+		p.run()
+		<-p.informer.HasSyncedChecker().Done()
+		synctest.Wait() // the handler has been called
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+		close(closed)
+		synctest.Wait()
+		if listed != -1 {
+			t.Errorf("the handler was given %d objects of a store that is closed, while the informer runs", listed)
+		}
+		p.stop()
+		if listed != 0 {
+			t.Error("the handler has not returned")
+		}
+	})
+}

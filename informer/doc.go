@@ -17,7 +17,7 @@
 //   - Order. Events of one object reach each handler in order. What a handler
 //     has been told, reads of the indexer already show.
 //   - HasSynced is true once the whole initial state has been queued for every
-//     handler registered before; under the Confirmed policy that state is proven
+//     handler registered before, or in disk residency is there for it to take; under the Confirmed policy that state is proven
 //     to be no older than the server was at the start. A registration's HasSynced
 //     is true once its handler has returned from all of it.
 //   - Deletes are delivered at least once to the handlers that are registered

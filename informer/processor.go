@@ -132,12 +132,12 @@ func (p *processor) startReplay(from *source) {
 	}
 }
 
-// resyncAll redelivers the stored objects to every listener.
-func (p *processor) resyncAll(from *source) {
+// showAllAnew delivers all stored objects to every listener, as added.
+func (p *processor) showAllAnew(from *source) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for l := range p.mu.listeners {
-		l.resyncAnew(from)
+		l.showAnew(from)
 	}
 }
 

@@ -10,8 +10,8 @@ import (
 // very state, which the server is asked for first, has nothing to tell them, and the
 // watch goes on from there: nothing is missed. If the server has forgotten it, the
 // list is of a newer state. What has changed in between cannot be known, so that every
-// handler is shown everything again, as in a resync; an object that was deleted in
-// between is not among it.
+// handler is shown everything again, as added; an object that was deleted in between is
+// not among it.
 
 // refilling is what a running informer knows of objects that were lost.
 type refilling struct {
@@ -49,6 +49,6 @@ func (i *sharedIndexInformer) refill(b fifo.Batch) {
 	lost := i.delivery.refill.rv
 	i.delivery.refill = nil
 	if i.delivery.replayed && (b.RV == "" || b.RV != lost) {
-		i.processor.resyncAll(i.stored())
+		i.processor.showAllAnew(i.stored())
 	}
 }

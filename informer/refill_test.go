@@ -1,119 +1,134 @@
-package informer
+package informer_test
 
 import (
 	"context"
 	"errors"
+	"net/http"
 	"testing"
+	"testing/synctest"
+	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/klog/v2"
 
-	"github.com/warmcache/warmcache/fifo"
 	"github.com/warmcache/warmcache/indexer"
+	"github.com/warmcache/warmcache/informer"
+	"github.com/warmcache/warmcache/internal/apitest"
 	"github.com/warmcache/warmcache/store"
-	"github.com/warmcache/warmcache/store/storetest"
 )
 
-// damageable lets a test say that what is stored is damaged.
-type damageable struct {
+// tapped is a store that lets a test find damage in it.
+type tapped struct {
 	store.Store
 	collection store.Collection
 }
 
-func (s *damageable) Collection(id store.Identity, owner string) (store.Collection, error) {
-	var err error
+func (s *tapped) Collection(id store.Identity, owner string) (c store.Collection, err error) {
 	s.collection, err = s.Store.Collection(id, owner)
 	return s.collection, err
 }
 
-// opened returns an informer in disk residency with one object, whose batches a test
-// applies itself.
-func opened(t *testing.T, s store.Store) *sharedIndexInformer {
-	t.Helper()
-	ctx, logger := context.Background(), klog.Logger{}
-	made, err := New(&cache.ListWatch{}, &corev1.ConfigMap{}, Options{
-		Store: s, Residency: Disk, Logger: &logger,
-		Identity: store.Identity{Version: "v1", Resource: "configmaps"},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	i := made.(*sharedIndexInformer)
-	i.indexer.SetLogger(logger)
-	i.prepare(ctx, i.open(ctx))
-	if !i.load(ctx) {
-		t.Fatal("not loaded")
-	}
-	obj := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "ns", UID: "1", ResourceVersion: "7"}}
-	list := fifo.Batch{List: fifo.ListEnd, RV: "7", Deltas: []fifo.Delta{{Type: cache.Replaced, Key: "ns/a", Object: obj}}}
-	if err := i.apply(ctx, list); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := i.indexer.Detach(); err != nil {
-			t.Error(err)
+// refilled runs an informer with a, b and c in disk residency, finds its file damaged, and
+// calls meanwhile while the list of the lost state is held back.
+func refilled(t *testing.T, meanwhile func(w *world, p *process), after func(w *world, p *process, r *recorder)) {
+	inWorld(t, func(t *testing.T, w *world) {
+		open := make(chan struct{})
+		w.make = func(lw cache.ListerWatcher, o informer.Options) cache.SharedIndexInformer {
+			list := lw.(*cache.ListWatch).ListWithContextFunc
+			lw.(*cache.ListWatch).ListWithContextFunc = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+				if o.ResourceVersionMatch == metav1.ResourceVersionMatchExact {
+					<-open
+				}
+				return list(ctx, o)
+			}
+			return onDisk(lw, o)
 		}
+		w.create("a", "b", "c")
+		s := &tapped{Store: w.memory.Open()}
+		p := w.prepareIn(s)
+		r := p.handle()
+		p.run()
+		synctest.Wait()
+		w.wantEvents(r, "initial a", "initial b", "initial c")
+		s.collection.Quarantine(errors.New("found by a test"))
+		synctest.Wait()
+
+		_, _, err := p.informer.GetStore().GetByKey("default/a")
+		if !errors.Is(err, indexer.ErrUnreadable) || !errors.Is(p.status().ReadErr, indexer.ErrUnreadable) {
+			t.Errorf("GetByKey: %v; status: %v", err, p.status().ReadErr)
+		}
+		listed := make(chan int, 1)
+		go func() { listed <- len(p.informer.GetStore().List()) }()
+		synctest.Wait()
+		meanwhile(w, p)
+		select {
+		case n := <-listed:
+			t.Errorf("List returned %d objects of a store that cannot be read", n)
+		default:
+		}
+		close(open)
+		time.Sleep(time.Minute) // backoff, if any
+		synctest.Wait()
+		if n := <-listed; n == 0 {
+			t.Error("List waited, and then returned nothing")
+		}
+		if s := p.status(); s.ReadErr != nil || s.ReadErrors == 0 || !s.Persistent {
+			t.Errorf("status %+v", s)
+		}
+		after(w, p, r)
+		p.stop()
 	})
-	return i
 }
 
-// TestRefill_OtherCluster checks that the server is not asked for what another one had
-// at a version, when its objects are damaged and to be forgotten at the same time.
-func TestRefill_OtherCluster(t *testing.T) {
-	for name, read := range map[string]bool{"unnoticed": false, "noticed": true} {
-		t.Run(name, func(t *testing.T) {
-			s := &damageable{Store: storetest.NewMemory().Open()}
-			i := opened(t, s)
-			i.delivery.departed.late = append(i.delivery.departed.late, indexer.Departed{Key: "ns/x"})
-			s.collection.Quarantine(errors.New("test"))
-			if read {
-				if _, _, err := i.indexer.GetByKey("ns/b"); err == nil {
-					t.Fatal("read")
-				}
-			}
-			for n, b := range []fifo.Batch{{Reset: true}, {}} {
-				var lost *fifo.LostError
-				if err := i.apply(context.Background(), b); errors.As(err, &lost) {
-					t.Errorf("batch %d: %v", n, err)
-				}
-			}
-			if len(i.delivery.departed.late) > 0 {
-				t.Error("deletes of the other cluster wait for handlers")
-			}
-			if got := i.indexer.LastStoreSyncResourceVersion(); got != "" {
-				t.Errorf("at version %s", got)
-			}
-		})
-	}
+// The server still has the state that was lost: handlers are told what has changed since,
+// and nothing else.
+func TestRefill_AtTheLostVersion(t *testing.T) {
+	refilled(t, func(w *world, _ *process) {
+		w.delete("a")
+		w.update("b", "changed")
+	}, func(w *world, p *process, r *recorder) {
+		w.wantEvents(r, "delete a", "update b")
+		p.converged()
+	})
 }
 
-// TestReset_HandlersHearOfWhatTheyWereShown checks that handlers are not told of the end
-// of objects of another cluster that their replay has not come to.
-func TestReset_HandlersHearOfWhatTheyWereShown(t *testing.T) {
-	i := opened(t, storetest.NewMemory().Open())
-	listen := func() *listener {
-		registration, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{})
-		if err != nil {
-			t.Fatal(err)
+// It has forgotten that state: handlers are shown all there is, so that they miss no
+// change but a delete.
+func TestRefill_AtANewerVersion(t *testing.T) {
+	refilled(t, func(w *world, _ *process) {
+		w.delete("a")
+		w.update("b", "changed")
+		w.create("d")
+		w.server.Compact()
+	}, func(w *world, p *process, r *recorder) {
+		w.wantEvents(r, "add b", "add c", "add d")
+		p.recorder = nil // it knows of a
+		p.converged()
+	})
+}
+
+// The informer ends while nothing can be read: whoever waits is let go.
+func TestRefill_StopsMeanwhile(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.make = onDisk
+		w.create("a")
+		s := &tapped{Store: w.memory.Open()}
+		p := w.prepareIn(s)
+		p.run()
+		synctest.Wait()
+		w.server.Inject(apitest.Fault{Status: http.StatusServiceUnavailable})
+		s.collection.Quarantine(errors.New("found by a test"))
+		synctest.Wait()
+		listed := make(chan []any)
+		go func() { listed <- p.informer.GetStore().List() }()
+		synctest.Wait()
+		p.stop()
+		if objs := <-listed; len(objs) > 0 {
+			t.Errorf("List returned %v", objs)
 		}
-		return registration.(*listener)
-	}
-	shown, unshown := listen(), listen()
-	ctx := context.Background()
-	if err := i.apply(ctx, fifo.Batch{CaughtUp: &fifo.CaughtUp{}}); err != nil {
-		t.Fatal(err)
-	}
-	if _, p := shown.take(); p == nil || p.chunk.Len() != 1 {
-		t.Fatalf("took %+v, want the object", p)
-	}
-	if err := i.apply(ctx, fifo.Batch{Reset: true}); err != nil {
-		t.Fatal(err)
-	}
-	for l, want := range map[*listener]int{shown: 1, unshown: 0} {
-		if ns := l.mu.waiting; len(ns) != want {
-			t.Errorf("%d notifications wait, want %d", len(ns), want)
+		if _, _, err := p.informer.GetStore().GetByKey("default/a"); !errors.Is(err, indexer.ErrUnreadable) {
+			t.Errorf("GetByKey: %v", err)
 		}
-	}
+	})
 }

@@ -67,7 +67,11 @@ type pass struct {
 	after string
 	// replay tells the initial list from a resync.
 	replay bool
-	// again is set when all of it has to be shown anew, as a resync, afterwards.
+	// anew shows everything as added, whether or not the handler knows of it: what has
+	// changed cannot be known. A resync would not do, because handlers may, and many
+	// do, ignore updates that do not change the version.
+	anew bool
+	// again is set when everything has to be shown anew afterwards.
 	again bool
 	// stuck is set when nothing can be read any more.
 	stuck bool
@@ -84,7 +88,7 @@ func (p *pass) hides(key string) bool { return p.from != nil && p.replay && key 
 // next is the pass that follows a pass.
 func (p *pass) next() pass {
 	if p.again {
-		return pass{from: p.from}
+		return pass{from: p.from, anew: true}
 	}
 	return pass{}
 }
@@ -117,8 +121,8 @@ type part struct {
 
 // notification is the call for an object of the part.
 func (p *part) notification(key string, obj any) notification {
-	if p.replay {
-		return notification{kind: added, initial: true, key: key, obj: obj}
+	if p.replay || p.anew {
+		return notification{kind: added, initial: p.replay, key: key, obj: obj}
 	}
 	return notification{kind: updated, key: key, old: obj, obj: obj}
 }
@@ -133,9 +137,9 @@ func (l *listener) startReplay(from *source) {
 // startResync redelivers the stored objects, unless a pass is under way.
 func (l *listener) startResync(from *source) { l.startPass(pass{from: from}, false) }
 
-// resyncAnew redelivers the stored objects, all of them, if need be after the pass
-// that is under way.
-func (l *listener) resyncAnew(from *source) { l.startPass(pass{from: from}, true) }
+// showAnew delivers all stored objects as added, if need be after the pass that is under
+// way.
+func (l *listener) showAnew(from *source) { l.startPass(pass{from: from, anew: true}, true) }
 
 func (l *listener) startPass(p pass, again bool) {
 	l.mu.Lock()

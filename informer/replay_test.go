@@ -277,28 +277,31 @@ func TestResync_DuringReplay(t *testing.T) {
 	})
 }
 
-// TestResync_OfAll checks that everything is shown anew, in whatever pass a handler is,
+// TestShowAnew_All checks that everything is shown anew, in whatever pass a handler is,
 // and once only.
-func TestResync_OfAll(t *testing.T) {
+func TestShowAnew_All(t *testing.T) {
 	onShelf(t, 2, letters("abc"), func(t *testing.T, s *shelf) {
 		replaying, openReplaying := gate("initial b")
+		replaying.anew = true
 		s.join(replaying)
 		resyncing, openResyncing := gate("resync b")
+		resyncing.anew = true
 		l := s.join(resyncing)
 		resyncing.wants(initials("a", "b", "c")...)
 		l.startResync(s.source())
-		idle := &viewer{}
+		idle := &viewer{anew: true}
 		s.join(idle)
 		idle.wants(initials("a", "b", "c")...)
-		all := []string{"resync a", "resync b", "resync c"}
-		s.processor.resyncAll(s.source())
+		resynced := []string{"resync a", "resync b", "resync c"}
+		all := []string{"add a", "add b", "add c"}
+		s.processor.showAllAnew(s.source())
 		idle.wants(all...)
-		s.processor.resyncAll(s.source())
+		s.processor.showAllAnew(s.source())
 		idle.wants(all...)
 		openReplaying()
 		openResyncing()
 		replaying.wants(append(initials("a", "b", "c"), all...)...)
-		resyncing.wants(append(all, all...)...)
+		resyncing.wants(append(resynced, all...)...)
 	})
 }
 

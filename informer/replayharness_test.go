@@ -208,6 +208,8 @@ type viewer struct {
 	t *testing.T
 	// before, if set, is called first.
 	before func(event string)
+	// anew lets it be told of what it knows as if it were new.
+	anew bool
 
 	mu     sync.Mutex
 	events []string
@@ -220,7 +222,7 @@ func (v *viewer) OnAdd(obj any, isInInitialList bool) {
 	if isInInitialList {
 		word = "initial"
 	}
-	v.see(word, cm, cm, func(last *corev1.ConfigMap) bool { return last == nil })
+	v.see(word, cm, cm, func(last *corev1.ConfigMap) bool { return last == nil || v.anew && !isInInitialList })
 }
 
 func (v *viewer) OnUpdate(old, obj any) {

@@ -51,6 +51,7 @@ func (i *sharedIndexInformer) RunWithContext(ctx context.Context) {
 	handlers.StartWithContext(handlersCtx, i.processor.run)
 
 	i.prepare(ctx, i.open(ctx))
+	defer i.indexer.EndWaits() // a handler may be in one
 	var feeders wait.Group
 	defer feeders.Wait()
 	// The reflector's lines, and those of the watch error handler, say the type only.

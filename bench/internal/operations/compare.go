@@ -1,20 +1,31 @@
 package operations
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"testing"
 
 	"github.com/warmcache/warmcache/bench/internal/report"
 )
 
-// repetitions of a benchmark, of which the fastest counts: what else the machine does
-// makes it slower, nothing makes it faster.
-const repetitions = 15
+const (
+	// repetitions of a benchmark, of which the fastest counts: what else the machine
+	// does makes it slower, nothing makes it faster.
+	repetitions = 15
+	// benchtime of each, in the form of go test -benchtime. Many short ones, in turn,
+	// meet the same disturbances.
+	benchtime = "200ms"
+)
 
-// Compare runs an operation and what it is compared with, in turn.
+// Compare runs an operation and what it is compared with, in turn. It sets the flag
+// test.benchtime.
 func Compare(ctx context.Context, o Operation) (report.Benchmark, error) {
+	if err := setBenchtime(cmp.Or(o.benchtime, benchtime)); err != nil {
+		return report.Benchmark{}, err
+	}
 	result := report.Benchmark{Operation: o.Name, Subject: o.Subject, Against: o.Against, Limit: o.Limit}
 	for range repetitions {
 		if ctx.Err() != nil {
@@ -36,6 +47,12 @@ func Compare(ctx context.Context, o Operation) (report.Benchmark, error) {
 		result.AgainstNanos = fastest(result.AgainstNanos, float64(o.Times)*nanos(baseline))
 	}
 	return result, nil
+}
+
+// setBenchtime reaches testing.Benchmark, which has no parameter for it.
+func setBenchtime(s string) error {
+	testing.Init()
+	return flag.Set("test.benchtime", s)
 }
 
 // fastest takes 0 for none so far.

@@ -54,7 +54,8 @@ func keyOf(p *corev1.Pod) string { return p.Namespace + "/" + p.Name }
 // openIndexer is an indexer over a file.
 type openIndexer struct {
 	*indexer.Indexer
-	db *bolt.DB
+	db         *bolt.DB
+	collection store.Collection
 }
 
 // open does what an informer does before it can answer reads from its file.
@@ -63,31 +64,30 @@ func open(path string, r indexer.Residency, budget int64) (*openIndexer, error) 
 	if err != nil {
 		return nil, err
 	}
-	x, err := attach(db, r, budget)
-	if err != nil {
+	x := &openIndexer{db: db}
+	if err := x.attach(r, budget); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	return &openIndexer{x, db}, nil
+	return x, nil
 }
 
-func attach(db *bolt.DB, r indexer.Residency, budget int64) (*indexer.Indexer, error) {
+func (x *openIndexer) attach(r indexer.Residency, budget int64) (err error) {
 	pods := store.Identity{Version: "v1", Resource: "pods", Form: store.FormTyped}
-	collection, err := db.Collection(pods, "bench")
-	if err != nil {
-		return nil, err
+	if x.collection, err = x.db.Collection(pods, "bench"); err != nil {
+		return err
 	}
 	records, err := codec.New(&corev1.Pod{})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	x := indexer.New(indexer.Options{
+	x.Indexer = indexer.New(indexer.Options{
 		Indexers: indexers(), IndexVersions: map[string]string{nodeIndex: "1"},
 		Residency: r, MemoryBudget: budget,
 	})
-	if _, err := x.Attach(collection, records, fingerprint); err != nil {
-		return nil, err
+	if _, err := x.Attach(x.collection, records, fingerprint); err != nil {
+		return err
 	}
-	return x, x.Load(context.Background())
+	return x.Load(context.Background())
 }
 
 func (x *openIndexer) close() error { return errors.Join(x.Detach(), x.db.Close()) }

@@ -39,7 +39,7 @@ func BenchmarkOperations(b *testing.B) {
 
 // TestOperations_FindWhatTheyAskFor runs each a few times.
 func TestOperations_FindWhatTheyAskFor(t *testing.T) {
-	if err := flag.Set("test.benchtime", "3x"); err != nil {
+	if err := setBenchtime("3x"); err != nil {
 		t.Fatal(err)
 	}
 	f := newFixture(t, Sizes{Few: 100, Many: 500, Memory: 100, Decoded: 50})
