@@ -57,14 +57,19 @@ func (q *Queue) take() (Batch, error) {
 		q.cond.Wait()
 	}
 	defer func() { q.metrics.queued.Set(float64(len(q.mu.items))) }()
-	q.mu.woken = false
 	switch {
 	case q.mu.closed:
 		return Batch{}, ErrClosed
-	case q.expansion != nil || len(q.mu.items) == 0:
+	case q.expansion != nil:
 		return Batch{}, nil
-	case q.mu.items[0].expansion != nil:
+	case len(q.mu.items) > 0 && q.mu.items[0].expansion != nil:
 		q.expansion = q.popLocked().expansion
+		return Batch{}, nil
+	}
+	// Not before, because an expansion may come to nothing.
+	q.mu.woken = false
+	switch {
+	case len(q.mu.items) == 0:
 		return Batch{}, nil
 	case q.mu.items[0].reset:
 		q.popLocked()

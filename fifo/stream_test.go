@@ -36,6 +36,29 @@ func TestReplacement_Stream_UnchangedPartsYieldNothing(t *testing.T) {
 	f.wantAll(f.drain(), "rv=2 end")
 }
 
+// Nor is a consumer that is wanted kept waiting because of that.
+func TestReplacement_Stream_UnchangedPartsDoNotTakeAWake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newStreaming(t, newKnown(object("a", "1"), object("b", "1")), 1, 0)
+		r := f.NewReplacement()
+		f.must(r.Add(object("a", "1")))
+		f.must(r.Add(object("b", "1")))
+		f.Wake()
+		popped := make(chan error, 1)
+		go func() { popped <- f.PopBatch(func(Batch) error { return nil }) }()
+		synctest.Wait()
+		select {
+		case err := <-popped:
+			f.must(err)
+		default:
+			t.Error("the consumer waits")
+			f.Close()
+			<-popped
+		}
+		r.Abort()
+	})
+}
+
 func TestReplacement_Stream_KnowsNoOrder(t *testing.T) {
 	f := newStreaming(t, newKnown(object("a", "1"), object("b", "1"), object("c", "1"), object("d", "1")), 1, 0)
 	f.list("2", object("d", "1"), object("a", "1"), object("c", "2"))
