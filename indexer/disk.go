@@ -96,12 +96,13 @@ func (s *snapshot) failed(err error) error {
 	if errors.Is(err, store.ErrClosed) {
 		return err
 	}
-	current, news := d.health.fail(err, s.losses)
+	news := d.health.fail(err, s.losses, func() {
+		if !errors.Is(err, errUndecodable) {
+			d.collection.Quarantine(err)
+		}
+	})
 	if news {
 		d.log().Error(err, "Stored objects cannot be read; they are listed again", "informer", d.collection.Identity(), "readErrors", n)
-	}
-	if current && !errors.Is(err, errUndecodable) {
-		d.collection.Quarantine(err)
 	}
 	return fmt.Errorf("%w: %w", ErrUnreadable, err)
 }

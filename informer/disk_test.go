@@ -3,6 +3,7 @@ package informer_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/warmcache/warmcache/informer"
+	"github.com/warmcache/warmcache/internal/apitest"
 	"github.com/warmcache/warmcache/store/bolt"
 	"github.com/warmcache/warmcache/store/bolt/bolttest"
 )
@@ -318,5 +320,44 @@ func TestDisk_HandlerWaitsForObjects(t *testing.T) {
 		if listed != 0 {
 			t.Error("the handler has not returned")
 		}
+	})
+}
+
+// TestDisk_LostAgainWhileItIsFilled checks that objects that are lost again, before the
+// list that is to replace them has arrived, are listed once more.
+func TestDisk_LostAgainWhileItIsFilled(t *testing.T) {
+	inWorldWith(t, apitest.Options{NoWatchList: true}, func(t *testing.T, w *world) {
+		w.make = onDisk
+		path := filepath.Join(t.TempDir(), "dir", "cache")
+		db := bolttest.Open(t, path, bolt.Options{})
+		const pages, page = 3, 500
+		for n := range pages * page {
+			w.create(name(n))
+		}
+		p := w.prepareIn(db)
+		p.recorder = p.handle()
+		p.run()
+		p.synced()
+		time.Sleep(time.Minute) // all is committed
+		const pause = 10 * time.Second
+		defer w.server.Inject(apitest.Fault{
+			Verb: "list", Delay: pause, Times: pages - 1,
+			Match: func(r apitest.Request) bool { return r.Query.Get("continue") != "" },
+		}).Remove()
+		removed := func() {
+			if err := os.Remove(path); err != nil {
+				t.Error(err)
+			}
+		}
+		removed()
+		w.update(name(0), "noticed") // by the commit of this
+		time.Sleep(pause / 2)
+		removed() // the next file, which has the first page
+		time.Sleep(time.Minute)
+		if err := p.status().ReadErr; err != nil {
+			t.Fatal(err)
+		}
+		p.converged()
+		p.stop()
 	})
 }

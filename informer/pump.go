@@ -79,6 +79,11 @@ func (i *sharedIndexInformer) pump(ctx context.Context, stopReading func()) {
 			return
 		case err != nil:
 			klog.FromContext(ctx).Error(err, "Changes could not be applied; listing again", "informer", i.name())
+			if i.indexer.IsLost() {
+				// The queue has found out itself, in the middle of a list: no batch
+				// that could begin anew would come of the next one either.
+				i.lifecycle.queue.Wake()
+			}
 		}
 	}
 }
