@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -359,5 +360,37 @@ func TestDisk_LostAgainWhileItIsFilled(t *testing.T) {
 		}
 		p.converged()
 		p.stop()
+	})
+}
+
+// TestDisk_LargeObjectsAreNotReadAhead checks that what waits for the disk is bounded in
+// bytes, and not only in objects.
+func TestDisk_LargeObjectsAreNotReadAhead(t *testing.T) {
+	inFile(t, func(t *testing.T, w *world, db *bolt.DB) {
+		const count, size, limit = 100, 512 << 10, 32 << 20
+		for n := range count {
+			if err := w.server.Create(configMap(name(n), strings.Repeat("x", size))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		applied := make(chan struct{})
+		p := w.prepareIn(db, func(o *informer.Options) {
+			o.Indexers = cache.Indexers{"slow": func(any) ([]string, error) { <-applied; return nil, nil }}
+		})
+		var read atomic.Int64
+		if err := p.informer.SetTransform(func(obj any) (any, error) { read.Add(1); return obj, nil }); err != nil {
+			t.Fatal(err)
+		}
+		p.run()
+		synctest.Wait()
+		if n := read.Load(); n == 0 || n*size > limit {
+			t.Errorf("%d objects of %d bytes were read before the first was applied", n, size)
+		}
+		close(applied)
+		<-p.informer.HasSyncedChecker().Done()
+		p.stop()
+		if n := read.Load(); n != count {
+			t.Errorf("%d objects were read, of %d", n, count)
+		}
 	})
 }
