@@ -60,8 +60,10 @@ type config struct {
 	plaintextSecrets    bool
 	// residency is that of all types for which residencyRules has none; of these
 	// the last counts.
-	residency       residency
-	residencyRules  []residencyRule
+	residency      residency
+	residencyRules []residencyRule
+	// withoutTypes is an option that names none.
+	withoutTypes    string
 	metricsProvider cache.InformerMetricsProvider
 	observers       []Observer
 	discovery       discovery.OpenAPIV3SchemaInterface
@@ -179,7 +181,7 @@ func (c *config) validateTypes(table resourceTable) error {
 			missing = append(missing, table.requireResource(rule.option, rule.resource))
 		}
 	}
-	return errors.Join(missing...)
+	return errors.Join(errors.Join(missing...), c.validateUnpersistedIn(table))
 }
 
 func (c *config) hasEmptyIndexName() bool {

@@ -36,6 +36,7 @@ func WithResidency(r informer.Residency, memoryBudget int64) Option {
 // Disk for a type of WithoutPersistence is an error.
 func WithResidencyFor(r informer.Residency, memoryBudget int64, objs ...runtime.Object) Option {
 	return option("WithResidencyFor", func(c *config) {
+		c.needsTypes("WithResidencyFor", len(objs))
 		for _, obj := range objs {
 			rule := residencyRule{residency: residency{r, memoryBudget}, option: "WithResidencyFor", object: reflect.TypeOf(obj)}
 			c.residencyRules = append(c.residencyRules, rule)
@@ -47,11 +48,19 @@ func WithResidencyFor(r informer.Residency, memoryBudget int64, objs ...runtime.
 // dynamic and metadata clients name what they hold.
 func WithResidencyForResource(r informer.Residency, memoryBudget int64, resources ...schema.GroupVersionResource) Option {
 	return option("WithResidencyForResource", func(c *config) {
+		c.needsTypes("WithResidencyForResource", len(resources))
 		for _, gvr := range resources {
 			rule := residencyRule{residency: residency{r, memoryBudget}, option: "WithResidencyForResource", resource: gvr}
 			c.residencyRules = append(c.residencyRules, rule)
 		}
 	})
+}
+
+// needsTypes notes an option that names no type, which would say nothing.
+func (c *config) needsTypes(option string, types int) {
+	if types == 0 {
+		c.withoutTypes = option
+	}
 }
 
 // residency is where an informer has its objects.
@@ -98,6 +107,9 @@ func (c *config) residencyRule(object reflect.Type, gvr schema.GroupVersionResou
 func (c *config) validateResidency(db store.Store) error {
 	if err := c.residency.validate("WithResidency", db); err != nil {
 		return err
+	}
+	if c.withoutTypes != "" {
+		return invalid("%s names no type; use WithResidency for all", c.withoutTypes)
 	}
 	for _, rule := range c.residencyRules {
 		switch {
@@ -146,4 +158,22 @@ func (c *config) reside(t target, o *informer.Options) {
 	}
 	r := c.residencyOf(t)
 	o.Residency, o.MemoryBudget = r.in, r.budget
+}
+
+// validateUnpersistedIn is validateUnpersisted where one option names the type and the
+// other its resource.
+func (c *config) validateUnpersistedIn(table resourceTable) error {
+	for t := range c.memoryOnly {
+		for _, r := range table.byType[t] {
+			if rule, _ := c.residencyRule(t, r.gvr); rule.in == informer.Disk {
+				return invalid("%s: %v cannot be on disk, WithoutPersistence keeps %v in memory", rule.option, r.gvr, t)
+			}
+		}
+	}
+	for gvr := range c.memoryOnlyResources {
+		if rule, _ := c.residencyRule(table.byGVR[gvr].object, gvr); rule.in == informer.Disk {
+			return invalid("%s: %v cannot be on disk, WithoutPersistenceOf keeps %v in memory", rule.option, rule.object, gvr)
+		}
+	}
+	return nil
 }

@@ -177,6 +177,10 @@ func TestEachDoor_Residency_Invalid(t *testing.T) {
 		{"NewInformerFunc", []Option{WithResidencyForResource(onDisk, 0, configMaps)}, []string{"has no use for WithResidencyForResource: ", "use WithResidencyFor"}},
 		{"New Adopt NewInformerFunc", []Option{WithResidencyFor(onDisk, 0, &corev1.Pod{}), WithoutPersistence(&corev1.Pod{})}, []string{"WithResidencyFor: *v1.Pod", "WithoutPersistence"}},
 		{"New NewDynamic NewMetadata Adopt", []Option{WithoutPersistenceOf(configMaps), WithResidencyForResource(onDisk, 0, configMaps)}, []string{"WithResidencyForResource: /v1, Resource=configmaps", "WithoutPersistenceOf"}},
+		{"New Adopt", []Option{WithResidencyForResource(onDisk, 0, configMaps), WithoutPersistence(&corev1.ConfigMap{})}, []string{"WithResidencyForResource: ", "WithoutPersistence keeps *v1.ConfigMap in memory"}},
+		{"New Adopt", []Option{WithResidencyFor(onDisk, 0, &corev1.ConfigMap{}), WithoutPersistenceOf(configMaps)}, []string{"WithResidencyFor: *v1.ConfigMap", "WithoutPersistenceOf keeps /v1, Resource=configmaps in memory"}},
+		{"New Adopt NewInformerFunc", []Option{WithResidencyFor(onDisk, 0)}, []string{"WithResidencyFor names no type"}},
+		{"New NewDynamic NewMetadata Adopt", []Option{WithResidencyForResource(onDisk, 0)}, []string{"WithResidencyForResource names no type"}},
 	} {
 		for _, door := range strings.Fields(test.doors) {
 			_, _, err := askings[door](newStore(), test.opts)

@@ -53,7 +53,7 @@ func TestReplacement_Stream_UnchangedPartsDoNotTakeAWake(t *testing.T) {
 		default:
 			t.Error("the consumer waits")
 			f.Close()
-			<-popped
+			f.must(<-popped)
 		}
 		r.Abort()
 	})

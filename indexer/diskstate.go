@@ -2,6 +2,7 @@ package indexer
 
 import (
 	"context"
+	"errors"
 
 	"github.com/warmcache/warmcache/internal/objectcache"
 	"github.com/warmcache/warmcache/store"
@@ -78,11 +79,15 @@ func (x *Indexer) EndWaits() {
 }
 
 // ReadErr returns why stored objects cannot be read at present, an error that wraps
-// ErrUnreadable, or nil. In memory residency they always can.
+// ErrUnreadable, or store.ErrClosed if a change has found the store closed, or nil. In
+// memory residency they always can.
 func (x *Indexer) ReadErr() error {
 	d := x.disk.Load()
 	if d == nil {
 		return nil
+	}
+	if w := x.writing.Load(); w.collection != nil && errors.Is(w.suspended, store.ErrClosed) {
+		return w.suspended
 	}
 	return d.health.why()
 }

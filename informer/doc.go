@@ -31,7 +31,8 @@
 //     informer without resyncs is every handler.
 //   - One line is logged at level 0 for each start, once the state is confirmed: whether
 //     it was resumed, reconciled or cold (Outcome), and why. StatusOf says the same.
-//   - One bad disk, index function or record does not stop the informer.
+//   - One bad disk, index function or record does not stop the informer. (Disk residency
+//     waits for a disk that fails longer than its budget lasts.)
 //
 // Objects passed to handlers are shared and must not be modified.
 package informer

@@ -130,7 +130,8 @@ func (i *sharedIndexInformer) GetStore() cache.Store { return i.indexer }
 func (i *sharedIndexInformer) GetIndexer() cache.Indexer { return i.indexer }
 
 // AddIndexers implements cache.SharedIndexInformer. Unlike client-go's it may be
-// called at any time before the informer stops.
+// called at any time before the informer stops. An index that is added after the start is
+// written to the file anew by each process.
 func (i *sharedIndexInformer) AddIndexers(indexers cache.Indexers) error {
 	if i.lifecycle.stopped.Load() {
 		return fmt.Errorf("indexers were not added because %w", errStopped)

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/warmcache/warmcache/informer"
+	"github.com/warmcache/warmcache/reflector"
 	"github.com/warmcache/warmcache/internal/apitest"
 	"github.com/warmcache/warmcache/store"
 )
@@ -116,6 +117,26 @@ func TestInformer_StoreClosedWhileRunning(t *testing.T) {
 		w.wantEvents(p.recorder, "initial a", "delete a", "initial b")
 		if p.lists() != 0 {
 			t.Error("listed")
+		}
+		p.stop()
+	})
+}
+
+// TestInformer_StoreClosedWhileRunning_OnDisk checks that an informer whose objects are in
+// the store says that it cannot go on.
+func TestInformer_StoreClosedWhileRunning_OnDisk(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.make = onDisk
+		w.create("a")
+		p := w.start().synced()
+		if err := p.store.Close(); err != nil {
+			t.Fatal(err)
+		}
+		w.create("b")
+		w.wantEvents(p.recorder, "initial a")
+		s := p.status()
+		if s.Persistent || !errors.Is(s.Durability.Err, store.ErrClosed) || !errors.Is(s.ReadErr, store.ErrClosed) || s.Phase != reflector.PhaseStopped {
+			t.Errorf("status %+v", s)
 		}
 		p.stop()
 	})

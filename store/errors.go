@@ -28,7 +28,7 @@ var (
 	ErrInUse = errors.New("another informer has this identity")
 
 	// ErrClosed is returned by every operation on a closed store or collection.
-	// An informer goes on from memory.
+	// An informer in memory residency goes on from memory.
 	ErrClosed = errors.New("store is closed")
 
 	// ErrReadOnly is returned by writes to a store opened read-only.
