@@ -332,17 +332,55 @@ func TestIndexer_Disk_LateErrorDoesNotCondemn(t *testing.T) {
 	p.wantObjects(pod("a", "2", "x"))
 }
 
+// A loss that the engine has found is one before anybody has read, so that those who wait
+// for the end of it do.
+func TestIndexer_Disk_AwaitLost_IsUnreadableThen(t *testing.T) {
+	_, s := damagedFile(t)
+	p := startOn(t, s, startOptions{residency: Disk, indexers: allIndexers})
+	p.collection.Quarantine(errors.New("test"))
+	if !p.AwaitLost(t.Context()) {
+		t.Fatal("not lost")
+	}
+	wantUnreadable(t, "ReadErr", p.ReadErr())
+	stop := make(chan struct{})
+	close(stop)
+	if p.AwaitReadable(stop) {
+		t.Error("readable")
+	}
+	if _, err := p.BeginAnew(); err != nil {
+		t.Fatal(err)
+	}
+	p.list("2", pod("a", "2", "x"))
+	if !p.AwaitReadable(nil) || p.IsLost() {
+		t.Error("not readable after a list")
+	}
+}
+
 // The same of who reads while there is nothing for others to read: a list.
 func TestHealth_LateErrorOfAListThatWasLost(t *testing.T) {
 	h := newHealth()
-	h.fail(store.ErrCorrupt, h.count())
+	condemned := 0
+	condemn := func() { condemned++ }
+	h.fail(store.ErrCorrupt, h.count(), condemn)
 	h.begin(store.ErrCorrupt)
 	list := h.count()
-	h.fail(store.ErrCorrupt, list)
+	h.fail(store.ErrCorrupt, list, condemn)
 	h.begin(store.ErrCorrupt)
-	if current, _ := h.fail(store.ErrCorrupt, list); current || h.mustBegin() {
-		t.Errorf("taken for what is there now: %t, has to begin anew: %t", current, h.mustBegin())
+	h.fail(store.ErrCorrupt, list, condemn)
+	if condemned != 2 || h.mustBegin() {
+		t.Errorf("condemned %d times, want 2; has to begin anew: %t", condemned, h.mustBegin())
 	}
+}
+
+// What is condemned is what was read, even if the collection is about to begin anew.
+func TestHealth_CondemnsBeforeTheCollectionBeginsAnew(t *testing.T) {
+	h := newHealth()
+	h.fail(store.ErrCorrupt, h.count(), func() {
+		if h.mu.TryLock() {
+			h.mu.Unlock()
+			t.Error("the collection may begin anew meanwhile, and be condemned instead of the one before")
+		}
+	})
 }
 
 // A store that is closed is no damage.

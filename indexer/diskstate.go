@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/warmcache/warmcache/internal/objectcache"
+	"github.com/warmcache/warmcache/store"
 )
 
 // What an informer needs to know of an indexer in disk residency.
@@ -21,13 +22,18 @@ func (x *Indexer) Residency() Residency {
 // It returns at once as long as IsLost does.
 func (x *Indexer) AwaitLost(ctx context.Context) bool {
 	var unreadable <-chan struct{}
-	if d := x.disk.Load(); d != nil {
-		unreadable = d.health.lost()
+	var losses uint64
+	d := x.disk.Load()
+	if d != nil {
+		losses, unreadable = d.health.count(), d.health.lost()
 	}
 	select {
 	case <-ctx.Done():
 		return false
 	case <-x.Lost():
+		if d != nil { // nobody need read to find out
+			d.health.fail(store.ErrCorrupt, losses, func() {}) // the engine has condemned it
+		}
 	case <-unreadable:
 	}
 	return true
@@ -102,13 +108,12 @@ func (x *Indexer) CacheStats() CacheStats {
 	return d.cache.Stats()
 }
 
-// IsFull says that more waits for a disk that fails than the memory budget allows, so
-// that nothing should be applied until it has healed. In memory residency it never is.
+// IsFull says that more waits for the disk than the memory budget allows, so that nothing
+// should be applied before a Flush. In memory residency it never is.
 func (x *Indexer) IsFull() bool {
 	d := x.disk.Load()
 	if d == nil {
 		return false
 	}
-	durability := d.collection.Durability()
-	return durability.Err != nil && durability.Pending > d.budget
+	return d.collection.Durability().Pending > d.budget
 }

@@ -44,7 +44,7 @@ var weighed = map[string]func(i int) kruntime.Object{
 	"unstructured pods": func(i int) kruntime.Object {
 		content, err := kruntime.DefaultUnstructuredConverter.ToUnstructured(apitest.Pod("default", fmt.Sprint("pod-", i), i))
 		if err != nil {
-			panic(err) //hygiene:allow panic: a test's input
+			panic(err)
 		}
 		return &unstructured.Unstructured{Object: content}
 	},

@@ -61,8 +61,12 @@ func (i *sharedIndexInformer) restore(ctx context.Context) {
 	}
 }
 
-// roomCheck is how often the pump looks whether a failing disk has healed.
-const roomCheck = time.Second
+const (
+	// roomPatience is how long a commit may take before the disk counts as failing.
+	roomPatience = 5 * time.Second
+	// roomCheck is how often the pump looks whether a failing disk has healed.
+	roomCheck = time.Second
+)
 
 // pump applies batches until the queue is closed. Without a store, disk residency
 // cannot go on: then it calls stopReading and waits for the end.
@@ -79,18 +83,30 @@ func (i *sharedIndexInformer) pump(ctx context.Context, stopReading func()) {
 			return
 		case err != nil:
 			klog.FromContext(ctx).Error(err, "Changes could not be applied; listing again", "informer", i.name())
+			if i.indexer.IsLost() {
+				// The queue has found out itself, in the middle of a list: no batch
+				// that could begin anew would come of the next one either.
+				i.lifecycle.queue.Wake()
+			}
 		}
 	}
 }
 
-// awaitRoom waits, in disk residency, as long as too much waits for a disk that fails.
-// Meanwhile the queue gets full, and the reflector does not read on. It returns false
-// if ctx ends.
+// awaitRoom waits, in disk residency, as long as too much waits for the disk. Meanwhile
+// the queue gets full, and the reflector does not read on. It holds no lock, so that
+// handlers and reads go on. It returns false if ctx ends.
 func (i *sharedIndexInformer) awaitRoom(ctx context.Context) bool {
 	for i.indexer.IsFull() {
+		err := i.flushWithin(ctx, roomPatience)
+		if ctx.Err() != nil {
+			return false
+		}
+		if err == nil || errors.Is(err, store.ErrClosed) || i.indexer.IsLost() {
+			break // there is room, or the next batch finds out
+		}
 		if !i.throttled.Swap(true) {
 			d, _ := i.indexer.Durability()
-			klog.FromContext(ctx).Error(d.Err, "Too much waits for the disk; the watch is not read until it has been written",
+			klog.FromContext(ctx).Error(err, "Too much waits for the disk; the watch is not read until it has been written",
 				"informer", i.name(), "bytes", d.Pending)
 		}
 		select {
@@ -110,11 +126,11 @@ func (i *sharedIndexInformer) awaitRoom(ctx context.Context) bool {
 func (i *sharedIndexInformer) apply(ctx context.Context, b fifo.Batch) error {
 	i.delivery.Lock()
 	defer i.delivery.Unlock()
+	if b.Reset {
+		i.reset(ctx) // before a loss counts, which is of the other cluster's objects
+	}
 	if err := i.beginAnew(); err != nil {
 		return err
-	}
-	if b.Reset {
-		i.reset(ctx)
 	}
 	if b.List != fifo.NoList {
 		i.delivery.listed = true
@@ -160,8 +176,11 @@ func (i *sharedIndexInformer) reset(ctx context.Context) {
 	i.delivery.cold = "the stored objects belong to another cluster"
 	i.delivery.departed.reset()
 	for _, obj := range shown {
-		tombstone := cache.DeletedFinalStateUnknown{Key: keyOf(obj), Obj: obj}
-		i.notify(notification{kind: deleted, key: tombstone.Key, old: obj, obj: tombstone}, false)
+		// Without the old object: a handler that its replay has not come to is not
+		// introduced to it.
+		key := keyOf(obj)
+		tombstone := cache.DeletedFinalStateUnknown{Key: key, Obj: obj}
+		i.notify(notification{kind: deleted, key: key, obj: tombstone}, false)
 	}
 }
 

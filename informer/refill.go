@@ -35,6 +35,9 @@ func (i *sharedIndexInformer) beginAnew() error {
 	if cause == nil {
 		cause = i.indexer.ReadErr()
 	}
+	if rv == "" { // there was no list yet, so that nothing is missed
+		return cause
+	}
 	return &fifo.LostError{RV: rv, Err: cause}
 }
 
