@@ -7,11 +7,10 @@
 // meanwhile is not kept. Every value carries the number of the write that it is
 // known to be valid from, so that it can be used within an older snapshot (AsOf).
 //
-// Eviction is SIEVE (Zhang et al., NSDI 2024): values are kept in the order of
-// their arrival, a hit sets a mark, and a hand goes from the oldest to the newest
-// and evicts the first without a mark, taking marks on its way. Compared with LRU, a
-// hit changes no list, so that hits share a lock, and what is read once (a scan)
-// leaves first. docs/performance.md has the comparison.
+// Eviction is S3-FIFO (Yang et al., SOSP 2023): values are kept in the order of their
+// arrival in two queues, a small one, which what is read once (a scan) leaves soon, and
+// a main one for what is read again. Compared with LRU, a hit changes no list, so that
+// hits share a lock. docs/performance.md has the comparison.
 package objectcache
 
 import (
@@ -20,8 +19,8 @@ import (
 )
 
 // entryOverhead is what an entry is charged beyond its value and key, in bytes:
-// the entry itself and its place in the map.
-const entryOverhead = 160
+// the entry itself, its place in the map, and a ghost.
+const entryOverhead = 224
 
 // Cache is safe for concurrent use; Begin and End are for one writer at a time.
 type Cache[V any] struct {
@@ -31,22 +30,22 @@ type Cache[V any] struct {
 	mu struct {
 		sync.RWMutex
 		entries map[string]*entry[V]
-		bytes   int64
-		// newest and oldest are the ends of the list, hand is where eviction goes
-		// on; nil means at the oldest.
-		newest, oldest, hand *entry[V]
+		// queues have the same entries, in the order of eviction.
+		queues queues[V]
 		// writes is odd from Begin to End.
 		writes uint64
 	}
 }
 
 type entry[V any] struct {
-	key          string
-	value        V
-	size         int64
-	since        uint64
-	visited      atomic.Bool
-	stale        bool
+	key   string
+	value V
+	size  int64
+	since uint64
+	stale bool
+	// hits goes up to mostHits; eviction takes them away.
+	hits         atomic.Uint32
+	queue        *queue[V]
 	newer, older *entry[V]
 }
 
@@ -62,6 +61,7 @@ type Stats struct {
 func New[V any](budget int64) *Cache[V] {
 	c := &Cache[V]{budget: budget}
 	c.mu.entries = map[string]*entry[V]{}
+	c.mu.queues = newQueues[V](budget)
 	return c
 }
 
@@ -77,8 +77,10 @@ func (c *Cache[V]) Get(key string) (value V, ok bool) {
 	value = e.value
 	c.mu.RUnlock()
 	c.hits.Add(1)
-	if !e.visited.Load() { // or all hits would write to one cache line
-		e.visited.Store(true)
+	// No more writes once it is at its end, or all hits would share a cache line. Of two
+	// at a time one may get lost.
+	if hits := e.hits.Load(); hits < mostHits {
+		e.hits.Store(hits + 1)
 	}
 	return value, true
 }
@@ -167,8 +169,8 @@ func (c *Cache[V]) End(keys []string, written []Written[V], write uint64) {
 		case w.Gone || size > c.budget:
 			c.removeLocked(e)
 		case e != nil:
-			c.mu.bytes += size - e.size
-			e.value, e.size, e.since, e.stale = w.Value, size, write, false
+			e.queue.resize(e, size)
+			e.value, e.since, e.stale = w.Value, write, false
 		case w.Wanted:
 			c.insertLocked(w.Key, w.Value, w.Size, write)
 		}
@@ -189,7 +191,7 @@ func (c *Cache[V]) BeginAll() {
 	defer c.mu.Unlock()
 	c.mu.writes++
 	clear(c.mu.entries)
-	c.mu.newest, c.mu.oldest, c.mu.hand, c.mu.bytes = nil, nil, nil, 0
+	c.mu.queues = newQueues[V](c.budget)
 }
 
 // Stats returns counters and sizes.
@@ -198,7 +200,7 @@ func (c *Cache[V]) Stats() Stats {
 	defer c.mu.RUnlock()
 	return Stats{
 		Hits: c.hits.Load(), Misses: c.misses.Load(), Evictions: c.evictions.Load(),
-		Objects: int64(len(c.mu.entries)), Bytes: c.mu.bytes, Budget: c.budget,
+		Objects: int64(len(c.mu.entries)), Bytes: c.mu.queues.bytes(), Budget: c.budget,
 	}
 }
 
@@ -210,33 +212,16 @@ func (c *Cache[V]) insertLocked(key string, value V, size int64, since uint64) {
 		return
 	}
 	c.makeRoomLocked(size)
-	e := &entry[V]{key: key, value: value, size: size, since: since, older: c.mu.newest}
-	if c.mu.newest != nil {
-		c.mu.newest.newer = e
-	} else {
-		c.mu.oldest = e
-	}
-	c.mu.newest = e
+	e := &entry[V]{key: key, value: value, size: size, since: since}
 	c.mu.entries[key] = e
-	c.mu.bytes += size
+	c.mu.queues.add(e)
 }
 
 // makeRoomLocked evicts until there is room for size bytes, which the budget must
 // allow.
 func (c *Cache[V]) makeRoomLocked(size int64) {
-	for c.mu.bytes+size > c.budget {
-		e := c.mu.hand
-		if e == nil {
-			e = c.mu.oldest
-		}
-		for e.visited.Load() {
-			e.visited.Store(false)
-			if e = e.newer; e == nil {
-				e = c.mu.oldest
-			}
-		}
-		c.mu.hand = e.newer
-		c.removeLocked(e)
+	for c.mu.queues.bytes()+size > c.budget {
+		c.removeLocked(c.mu.queues.victim())
 		c.evictions.Add(1)
 	}
 }
@@ -246,19 +231,6 @@ func (c *Cache[V]) removeLocked(e *entry[V]) {
 	if e == nil {
 		return
 	}
-	if c.mu.hand == e {
-		c.mu.hand = e.newer
-	}
-	if e.older != nil {
-		e.older.newer = e.newer
-	} else {
-		c.mu.oldest = e.newer
-	}
-	if e.newer != nil {
-		e.newer.older = e.older
-	} else {
-		c.mu.newest = e.older
-	}
+	c.mu.queues.remove(e)
 	delete(c.mu.entries, e.key)
-	c.mu.bytes -= e.size
 }

@@ -1,5 +1,7 @@
 package policy
 
+import "container/list"
+
 // Clock returns the hit rate of CLOCK: values in the order of their arrival, a hit
 // sets a mark, and the oldest without one is evicted; one with a mark loses it and
 // counts as new.
@@ -26,80 +28,50 @@ func Clock(reads []int, capacity int) float64 {
 	return rate(hits, len(reads))
 }
 
-// S3FIFO returns the hit rate of S3-FIFO (Yang et al., SOSP 2023): what is new
-// begins in a small queue, and only what is read again there, or soon after, comes
-// into the main one.
-func S3FIFO(reads []int, capacity int) float64 {
-	s := &s3fifo{
-		small: capacity / 10, capacity: capacity,
-		frequency: map[int]int{}, ghosts: map[int]int{},
-	}
-	hits := 0
+// Sieve returns the hit rate of SIEVE (Zhang et al., NSDI 2024): as CLOCK, but what
+// loses its mark keeps its place, and the next search goes on behind it.
+func Sieve(reads []int, capacity int) float64 {
+	s, hits := &sieve{order: list.New(), places: map[int]*list.Element{}}, 0
 	for _, object := range reads {
-		if s.read(object) {
+		if place, found := s.places[object]; found {
+			place.Value.(*sieved).marked = true
 			hits++
+			continue
 		}
+		if s.order.Len() == capacity {
+			s.evict()
+		}
+		s.places[object] = s.order.PushBack(&sieved{object: object})
 	}
 	return rate(hits, len(reads))
 }
 
-type s3fifo struct {
-	small, capacity int
-	// frequency of those in either queue, up to 3.
-	frequency map[int]int
-	new, main queue
-	// ghosts counts how often an object that is not kept is in past.
-	ghosts map[int]int
-	past   queue
+type sieve struct {
+	order  *list.List // from the oldest to the newest
+	places map[int]*list.Element
+	// hand is where the search goes on, nil at the oldest.
+	hand *list.Element
 }
 
-func (s *s3fifo) read(object int) (hit bool) {
-	if n, found := s.frequency[object]; found {
-		s.frequency[object] = min(n+1, 3)
-		return true
-	}
-	for s.new.len()+s.main.len() >= s.capacity {
-		if s.new.len() >= s.small || s.main.len() == 0 {
-			s.evictNew()
-		} else {
-			s.evictMain()
+type sieved struct {
+	object int
+	marked bool
+}
+
+func (s *sieve) evict() {
+	for {
+		if s.hand == nil {
+			s.hand = s.order.Front()
 		}
-	}
-	s.frequency[object] = 0
-	if s.ghosts[object] > 0 {
-		s.main.push(object)
-	} else {
-		s.new.push(object)
-	}
-	return false
-}
-
-func (s *s3fifo) evictNew() {
-	object := s.new.pop()
-	if s.frequency[object] > 0 {
-		s.frequency[object] = 0
-		s.main.push(object)
-		return
-	}
-	delete(s.frequency, object)
-	s.past.push(object)
-	s.ghosts[object]++
-	if s.past.len() > s.capacity {
-		forgotten := s.past.pop()
-		if s.ghosts[forgotten]--; s.ghosts[forgotten] == 0 {
-			delete(s.ghosts, forgotten)
+		place, value := s.hand, s.hand.Value.(*sieved)
+		s.hand = place.Next()
+		if !value.marked {
+			s.order.Remove(place)
+			delete(s.places, value.object)
+			return
 		}
+		value.marked = false
 	}
-}
-
-func (s *s3fifo) evictMain() {
-	object := s.main.pop()
-	if s.frequency[object] > 0 {
-		s.frequency[object]--
-		s.main.push(object)
-		return
-	}
-	delete(s.frequency, object)
 }
 
 // queue is first in, first out.

@@ -10,7 +10,7 @@ import (
 // makes no difference.
 const objectBytes = 1 << 30
 
-// Ours returns the hit rate of the cache that disk residency has.
+// Ours returns the hit rate of the cache that disk residency has, which is S3-FIFO.
 func Ours(reads []int, capacity int) float64 {
 	c, hits := objectcache.New[int](int64(capacity)*objectBytes+objectBytes/2), 0
 	for _, object := range reads {

@@ -15,9 +15,9 @@ var Policies = []struct {
 	Rate func(reads []int, capacity int) float64
 }{
 	{"ours", Ours},
+	{"SIEVE", Sieve},
 	{"LRU", LRU},
 	{"CLOCK", Clock},
-	{"S3-FIFO", S3FIFO},
 	{"optimum", Optimum},
 }
 

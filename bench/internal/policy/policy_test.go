@@ -20,7 +20,18 @@ func TestClock_ReadsGiveASecondChance(t *testing.T) {
 	}
 }
 
-func TestS3FIFO_ScansPassByWhatIsReadAgain(t *testing.T) {
+func TestSieve_WhatIsReadAgainKeepsItsPlace(t *testing.T) {
+	// 4 finds 1 marked and 2 not; 5 and 6 go on behind it, and push out 3 and 4.
+	reads := []int{1, 2, 3, 1, 4, 5, 6, 1}
+	if got, want := Sieve(reads, 3), 2.0/8; got != want {
+		t.Errorf("hit rate %v, want %v", got, want)
+	}
+	if got, want := Clock(reads, 3), 1.0/8; got != want {
+		t.Errorf("hit rate of CLOCK %v, want %v", got, want)
+	}
+}
+
+func TestOurs_ScansPassByWhatIsReadAgain(t *testing.T) {
 	var reads []int
 	for range 2 {
 		reads = append(reads, 1, 2, 3)
@@ -29,7 +40,7 @@ func TestS3FIFO_ScansPassByWhatIsReadAgain(t *testing.T) {
 		reads = append(reads, 100+i)
 	}
 	reads = append(reads, 1, 2, 3)
-	if got, want := S3FIFO(reads, 20), 6.0/float64(len(reads)); got != want {
+	if got, want := Ours(reads, 20), 6.0/float64(len(reads)); got != want {
 		t.Errorf("hit rate %v, want %v", got, want)
 	}
 	if got, want := LRU(reads, 20), 3.0/float64(len(reads)); got != want {
