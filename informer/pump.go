@@ -79,7 +79,19 @@ func (i *sharedIndexInformer) pump(ctx context.Context, stopReading func()) {
 			return
 		case err != nil:
 			klog.FromContext(ctx).Error(err, "Changes could not be applied; listing again", "informer", i.name())
+			i.beginAnewUnasked()
 		}
+	}
+}
+
+// beginAnewUnasked begins anew if the queue could not even make a batch, because it could not read
+// what a list is compared with. apply would never be called to do so.
+func (i *sharedIndexInformer) beginAnewUnasked() {
+	i.delivery.Lock()
+	err := i.beginAnew()
+	i.delivery.Unlock()
+	if err != nil {
+		i.lifecycle.queue.Fail(err)
 	}
 }
 
