@@ -118,7 +118,7 @@ func (r residency) validate(option string, db store.Store) error {
 		return invalid("%s: %w", option, err)
 	}
 	if r.in == informer.Disk && db == nil {
-		return invalid("%s: Disk needs a store", option)
+		return invalid("%s: Disk needs a store; open one, or leave the option out", option)
 	}
 	return nil
 }

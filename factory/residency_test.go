@@ -188,13 +188,13 @@ func TestEachDoor_Residency_Invalid(t *testing.T) {
 func TestEachDoor_Residency_DiskWithoutStore(t *testing.T) {
 	for door, ask := range askings {
 		_, _, err := ask(nil, []Option{WithResidency(onDisk, 0)})
-		wantInvalid(t, door, err, "WithResidency: Disk needs a store")
+		wantInvalid(t, door, err, "WithResidency: Disk needs a store; open one, or leave the option out")
 		if _, _, err := ask(nil, []Option{WithResidency(informer.Memory, 0)}); err != nil {
 			t.Errorf("%s: %v", door, err)
 		}
 	}
 	_, _, err := askings["New"](nil, []Option{WithResidencyFor(onDisk, 0, &corev1.Pod{})})
-	wantInvalid(t, "New", err, "WithResidencyFor: Disk needs a store")
+	wantInvalid(t, "New", err, "WithResidencyFor: Disk needs a store; open one, or leave the option out")
 }
 
 // wantInvalid checks that err says what option cannot be meant.

@@ -11,7 +11,8 @@
 //   - One consumer. PopBatch is meant for a single goroutine. The queue is not
 //     locked while the consumer works. Without Options.Limit the reflector is never
 //     held up, and the queue is as long as the consumer is behind. With it, whoever
-//     brings objects waits while as many of them do, up to one part of a list more.
+//     brings objects waits while as many of them do, up to one part of a list more;
+//     Options.Bytes says the same of their size.
 //   - A list reconciles. A Replacement becomes a set of deltas only when the
 //     consumer reaches it, against the objects known at that time. Whatever was
 //     queued before it has been applied by then, so an object that appeared and

@@ -79,14 +79,16 @@ func (q *Queue) take() (Batch, error) {
 }
 
 // popBatchLocked takes deltas and bookmarks up to the next item that makes
-// batches of its own, up to and including a mark, or up to maxBatch.
+// batches of its own, up to and including a mark, or until the batch is full.
 func (q *Queue) popBatchLocked() Batch {
 	batch := Batch{Deltas: make([]Delta, 0, min(len(q.mu.items), q.maxBatch))}
-	for len(q.mu.items) > 0 && len(batch.Deltas) < q.maxBatch && batch.CaughtUp == nil {
+	bytes := int64(0)
+	for len(q.mu.items) > 0 && !q.fills(len(batch.Deltas), bytes) && batch.CaughtUp == nil {
 		if head := &q.mu.items[0]; head.expansion != nil || head.reset {
 			break
 		}
 		it := q.popLocked()
+		bytes += it.bytes
 		if it.isDelta() {
 			batch.Deltas = append(batch.Deltas, it.delta)
 		}
@@ -109,7 +111,8 @@ func (q *Queue) popLocked() item {
 		p.stream.begun = true
 	}
 	q.mu.popped++
-	if q.mu.waiting -= it.size(); !q.isFullLocked() {
+	q.mu.waiting -= it.size()
+	if q.mu.bytes -= it.bytes; !q.isFullLocked() {
 		q.room.Broadcast()
 	}
 	return it

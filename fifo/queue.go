@@ -29,6 +29,13 @@ type Options struct {
 	// Add of a streamed list wait while there are as many, until the consumer makes
 	// room or fails, or Close. Zero is no limit.
 	Limit int
+	// Bytes bounds the size of what waits, as Limit does its number: no other object is
+	// taken once it is reached. A quarter of it ends a batch, and a part of a streamed
+	// list, in the same way. Zero is no limit.
+	Bytes int64
+	// Size estimates how many bytes an object takes. Required with Bytes. It is called by
+	// whoever brings one.
+	Size func(obj any) int64
 	// MaxBatch is how many deltas go into one batch, and how many objects into a part of
 	// a streamed list; 0 means 1000.
 	MaxBatch int
@@ -45,6 +52,8 @@ type Queue struct {
 	transform cache.TransformFunc
 	stream    bool
 	limit     int
+	bytes     int64
+	sizeOf    func(obj any) int64
 	failures  chan error
 	metrics   metrics
 	maxBatch  int
@@ -64,8 +73,9 @@ type Queue struct {
 		last map[string]uint64
 		// popped is how many items have left the queue.
 		popped uint64
-		// waiting is how many objects wait in items.
+		// waiting is how many objects wait in items, bytes their size.
 		waiting int
+		bytes   int64
 		// stream is the streamed list under way of which parts have been queued.
 		stream *stream
 		// failed is set while deltas are discarded until the next list.
@@ -92,6 +102,8 @@ type item struct {
 	expansion expansion
 	reset     bool
 	caughtUp  *CaughtUp
+	// bytes is the size of the objects in it.
+	bytes int64
 }
 
 func (it *item) isDelta() bool { return it.delta.Key != "" }
@@ -124,7 +136,7 @@ func (it *item) isList() bool {
 // New returns an empty queue.
 func New(o Options) *Queue {
 	q := &Queue{
-		known: o.Known, transform: o.Transform, stream: o.Stream, limit: o.Limit, failures: make(chan error, 1),
+		known: o.Known, transform: o.Transform, stream: o.Stream, limit: o.Limit, bytes: o.Bytes, sizeOf: o.Size, failures: make(chan error, 1),
 		maxBatch: o.MaxBatch, metrics: newMetrics(o.Identifier, o.Metrics),
 	}
 	if q.maxBatch <= 0 {
@@ -227,7 +239,7 @@ func (q *Queue) Close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.mu.closed = true
-	q.mu.items, q.mu.waiting = nil, 0
+	q.mu.items, q.mu.waiting, q.mu.bytes = nil, 0, 0
 	q.metrics.queued.Set(0)
 	clear(q.mu.last)
 	q.cond.Broadcast()
@@ -241,6 +253,7 @@ func (q *Queue) push(t cache.DeltaType, obj any) error {
 	if err != nil {
 		return err
 	}
+	bytes := q.size(d)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for {
@@ -252,12 +265,28 @@ func (q *Queue) push(t cache.DeltaType, obj any) error {
 		}
 		q.room.Wait()
 	}
-	q.appendLocked(item{delta: d, rv: rv})
+	q.appendLocked(item{delta: d, rv: rv, bytes: bytes})
 	q.mu.last[d.Key] = q.mu.popped + uint64(len(q.mu.items)) - 1
 	return nil
 }
 
-func (q *Queue) isFullLocked() bool { return q.limit > 0 && q.mu.waiting >= q.limit }
+func (q *Queue) isFullLocked() bool {
+	return q.limit > 0 && q.mu.waiting >= q.limit || q.bytes > 0 && q.mu.bytes >= q.bytes
+}
+
+// size estimates what the object of a delta takes.
+func (q *Queue) size(d Delta) int64 {
+	if q.bytes == 0 || d.Object == nil {
+		return 0
+	}
+	return q.sizeOf(d.Object)
+}
+
+// fills reports whether so many objects of so many bytes are enough for a batch, or
+// for a part of a list.
+func (q *Queue) fills(objects int, bytes int64) bool {
+	return objects >= q.maxBatch || q.bytes > 0 && bytes >= q.bytes/4
+}
 
 // newDelta applies the transform and computes the key of its result, as client-go
 // does. A delta without a key or an object would vanish in the queue, while its
@@ -329,6 +358,7 @@ func (q *Queue) appendLocked(it item) {
 	}
 	q.mu.items = append(q.mu.items, it)
 	q.mu.waiting += it.size()
+	q.mu.bytes += it.bytes
 	q.metrics.queued.Set(float64(len(q.mu.items)))
 	q.cond.Signal()
 }

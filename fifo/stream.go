@@ -16,8 +16,7 @@ type stream struct {
 	err   error
 }
 
-// streamedList is a list that enters the queue in parts of maxBatch while it
-// arrives.
+// streamedList is a list that enters the queue in parts while it arrives.
 type streamedList struct {
 	queue  *Queue
 	stream *stream
@@ -25,6 +24,8 @@ type streamedList struct {
 	// Deleted without an object. No key comes twice; positions finds it.
 	part      []Delta
 	positions map[string]int
+	// bytes is the size of part. What was replaced in it counts, too.
+	bytes int64
 }
 
 // Add implements Replacement.
@@ -46,17 +47,20 @@ func (r *streamedList) Remove(obj any) error {
 }
 
 func (r *streamedList) put(d Delta) error {
+	size := r.queue.size(d)
 	if i, ok := r.positions[d.Key]; ok {
 		r.part[i] = d
+		r.bytes += size
 		return nil
 	}
-	if len(r.part) == r.queue.maxBatch {
+	if r.queue.fills(len(r.part), r.bytes) {
 		if err := r.handOn(); err != nil {
 			return err
 		}
 	}
 	r.positions[d.Key] = len(r.part)
 	r.part = append(r.part, d)
+	r.bytes += size
 	return nil
 }
 
@@ -90,8 +94,8 @@ func (r *streamedList) abandonedLocked() error {
 func (r *streamedList) appendPartLocked(last bool, rv string) {
 	q := r.queue
 	first := q.mu.stream != r.stream
-	q.appendLocked(item{expansion: &part{stream: r.stream, deltas: r.part, first: first, last: last, rv: rv}})
-	r.part = nil
+	q.appendLocked(item{expansion: &part{stream: r.stream, deltas: r.part, first: first, last: last, rv: rv}, bytes: r.bytes})
+	r.part, r.bytes = nil, 0
 	clear(r.positions)
 }
 

@@ -542,3 +542,38 @@ func TestQueue_Limit_HoldsUpObjectsOnly(t *testing.T) {
 		t.Errorf("%d items", f.Len())
 	}
 }
+
+// sized is the size of an object: the length of its version.
+func sized(obj any) int64 { return int64(len(version(obj))) }
+
+// Large objects make batches and parts small, and the queue full, before there are many.
+func TestQueue_Bytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKnown()
+		f := &fixture{T: t, known: k, Queue: New(Options{Known: k, Stream: true, Bytes: 40, Size: sized})}
+		r := f.NewReplacement()
+		added := 0
+		go func() {
+			for n := range 9 {
+				f.must(r.Add(object(fmt.Sprint(n), strings.Repeat("1", 10))))
+				added++
+			}
+			r.Commit("1")
+		}()
+		synctest.Wait()
+		if added != 5 { // four parts, and one that waits for room
+			t.Errorf("%d objects of 10 bytes were read ahead, of 40 bytes that may wait", added)
+		}
+		for range 9 {
+			if b := f.pop(); len(b.Deltas) != 1 {
+				t.Errorf("a batch of a list has %d objects of 10 bytes, a quarter of 40", len(b.Deltas))
+			}
+			synctest.Wait()
+		}
+		f.must(f.Add(object("a", "333")))
+		f.must(f.Add(object("b", "4444444")))
+		f.must(f.Add(object("c", "5555555555")))
+		f.must(f.Add(object("d", "6")))
+		f.wantAll(f.drain(), "Added a@333, Added b@4444444 rv=4444444", "Added c@5555555555 rv=5555555555", "Added d@6 rv=6")
+	})
+}

@@ -106,12 +106,13 @@ func (s *snapshot) failed(err error) error {
 	if errors.Is(err, store.ErrClosed) {
 		return err
 	}
-	current, news := d.health.fail(err, s.losses)
+	news := d.health.fail(err, s.losses, func() {
+		if !errors.Is(err, errUndecodable) {
+			d.collection.Quarantine(err)
+		}
+	})
 	if news {
 		d.log().Error(err, "Stored objects cannot be read; they are listed again", "informer", d.collection.Identity(), "readErrors", n)
-	}
-	if current && !errors.Is(err, errUndecodable) {
-		d.collection.Quarantine(err)
 	}
 	return fmt.Errorf("%w: %w", ErrUnreadable, err)
 }
@@ -249,8 +250,10 @@ func patiently[T any](d *disk, what string, read func() (T, error)) (result T) {
 		if err == nil {
 			return result
 		}
-		d.log().Error(err, "Waiting until stored objects can be read again", "informer", d.collection.Identity(), "call", what)
 		closed := errors.Is(err, store.ErrClosed)
+		if !closed {
+			d.log().Error(err, "Waiting until stored objects can be read again", "informer", d.collection.Identity(), "call", what)
+		}
 		// A closed store does not come back: this waits for the end.
 		ok := d.health.await(nil, func() bool { return d.health.err == nil && !closed })
 		if !ok {

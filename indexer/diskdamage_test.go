@@ -359,14 +359,28 @@ func TestIndexer_Disk_AwaitLost_IsUnreadableThen(t *testing.T) {
 // The same of who reads while there is nothing for others to read: a list.
 func TestHealth_LateErrorOfAListThatWasLost(t *testing.T) {
 	h := newHealth()
-	h.fail(store.ErrCorrupt, h.count())
+	condemned := 0
+	condemn := func() { condemned++ }
+	h.fail(store.ErrCorrupt, h.count(), condemn)
 	h.begin(store.ErrCorrupt)
 	list := h.count()
-	h.fail(store.ErrCorrupt, list)
+	h.fail(store.ErrCorrupt, list, condemn)
 	h.begin(store.ErrCorrupt)
-	if current, _ := h.fail(store.ErrCorrupt, list); current || h.mustBegin() {
-		t.Errorf("taken for what is there now: %t, has to begin anew: %t", current, h.mustBegin())
+	h.fail(store.ErrCorrupt, list, condemn)
+	if condemned != 2 || h.mustBegin() {
+		t.Errorf("condemned %d times, want 2; has to begin anew: %t", condemned, h.mustBegin())
 	}
+}
+
+// What is condemned is what was read, even if the collection is about to begin anew.
+func TestHealth_CondemnsBeforeTheCollectionBeginsAnew(t *testing.T) {
+	h := newHealth()
+	h.fail(store.ErrCorrupt, h.count(), func() {
+		if h.mu.TryLock() {
+			h.mu.Unlock()
+			t.Error("the collection may begin anew meanwhile, and be condemned instead of the one before")
+		}
+	})
 }
 
 // A store that is closed is no damage.

@@ -32,7 +32,7 @@ func (x *Indexer) AwaitLost(ctx context.Context) bool {
 		return false
 	case <-x.Lost():
 		if d != nil { // nobody need read to find out
-			d.health.fail(store.ErrCorrupt, losses)
+			d.health.fail(store.ErrCorrupt, losses, func() {}) // the engine has condemned it
 		}
 	case <-unreadable:
 	}
@@ -108,13 +108,12 @@ func (x *Indexer) CacheStats() CacheStats {
 	return d.cache.Stats()
 }
 
-// IsFull says that more waits for a disk that fails than the memory budget allows, so
-// that nothing should be applied until it has healed. In memory residency it never is.
+// IsFull says that more waits for the disk than the memory budget allows, so that nothing
+// should be applied before a Flush. In memory residency it never is.
 func (x *Indexer) IsFull() bool {
 	d := x.disk.Load()
 	if d == nil {
 		return false
 	}
-	durability := d.collection.Durability()
-	return durability.Err != nil && durability.Pending > d.budget
+	return d.collection.Durability().Pending > d.budget
 }

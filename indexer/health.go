@@ -59,29 +59,30 @@ func (h *health) why() error {
 }
 
 // fail notes why nothing can be read, as found by somebody who began to read at the
-// given number of losses. It reports whether that is what is there now, and whether it
-// is news.
-func (h *health) fail(cause error, losses uint64) (current, news bool) {
+// given number of losses, and reports whether it is news. If that is what is there now,
+// it calls condemn, under its lock: the collection does not begin anew meanwhile.
+func (h *health) fail(cause error, losses uint64, condemn func()) (news bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if losses != h.losses {
-		return false, false
+		return false
 	}
+	condemn()
 	h.begun = false
 	if h.err != nil {
-		return true, false
+		return false
 	}
 	h.err = fmt.Errorf("%w: %w", ErrUnreadable, cause)
 	h.losses++
 	close(h.failed)
 	h.broadcastLocked()
-	return true, true
+	return true
 }
 
 // begin notes that the collection has begun anew, whoever found out that it had to. What
 // was read before says nothing about it.
 func (h *health) begin(cause error) {
-	h.fail(cause, h.count())
+	h.fail(cause, h.count(), func() {})
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.begun = true

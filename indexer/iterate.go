@@ -36,10 +36,14 @@ type Query struct {
 // in a state that it has had meanwhile. No lock and no transaction is held while the
 // loop body runs, which may take its time, change the indexer, or leave.
 //
-// An error ends the sequence. It wraps ErrUnreadable if the objects cannot be read: the
+// An error ends the sequence; a query with a Value and no Index is one. It wraps ErrUnreadable if the objects cannot be read: the
 // sequence never ends early without one.
 func (x *Indexer) Objects(q Query) iter.Seq2[runtime.Object, error] {
 	return func(yield func(runtime.Object, error) bool) {
+		if q.Index == "" && q.Value != "" {
+			yield(nil, fmt.Errorf("the query has the value %q and no index", q.Value))
+			return
+		}
 		if d := x.disk.Load(); d != nil {
 			d.objects(q, yield)
 		} else {

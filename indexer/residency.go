@@ -42,13 +42,13 @@ const (
 func ValidateResidency(r Residency, budget int64) error {
 	switch {
 	case r != Memory && r != Disk:
-		return fmt.Errorf("there is no %v", r)
+		return fmt.Errorf("there is no %v; use Memory or Disk", r)
 	case r == Memory && budget != 0:
-		return errors.New("a memory budget is for disk residency only")
+		return errors.New("a memory budget is for disk residency only; give 0 with Memory")
 	case budget < 0:
-		return fmt.Errorf("the memory budget %d is negative", budget)
+		return fmt.Errorf("the memory budget %d is negative; 0 is the default", budget)
 	case budget != 0 && budget < MinMemoryBudget:
-		return fmt.Errorf("the memory budget of %d bytes is less than one object may need; give at least %d", budget, MinMemoryBudget)
+		return fmt.Errorf("the memory budget of %d bytes is less than one object may need; give at least %d, or 0 for the default", budget, MinMemoryBudget)
 	}
 	return nil
 }

@@ -348,13 +348,18 @@ func (i *sharedIndexInformer) flush(ctx context.Context) {
 	if slow.Load() {
 		patience = slowFlush
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	err := i.indexer.Flush(ctx)
+	err := i.flushWithin(ctx, patience)
 	slow.Store(errors.Is(err, context.DeadlineExceeded))
 	if err != nil {
 		klog.FromContext(ctx).V(2).Info("Changes are not on disk yet", "informer", i.name(), "err", err)
 	}
+}
+
+// flushWithin waits until everything applied is durable, but no longer than patience.
+func (i *sharedIndexInformer) flushWithin(ctx context.Context, patience time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return i.indexer.Flush(ctx)
 }
 
 // keepDeparted writes down, when the informer stops, what the next start needs to

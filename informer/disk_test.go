@@ -3,11 +3,13 @@ package informer_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/warmcache/warmcache/informer"
+	"github.com/warmcache/warmcache/internal/apitest"
 	"github.com/warmcache/warmcache/store/bolt"
 	"github.com/warmcache/warmcache/store/bolt/bolttest"
 )
@@ -317,6 +320,77 @@ func TestDisk_HandlerWaitsForObjects(t *testing.T) {
 		p.stop()
 		if listed != 0 {
 			t.Error("the handler has not returned")
+		}
+	})
+}
+
+// TestDisk_LostAgainWhileItIsFilled checks that objects that are lost again, before the
+// list that is to replace them has arrived, are listed once more.
+func TestDisk_LostAgainWhileItIsFilled(t *testing.T) {
+	inWorldWith(t, apitest.Options{NoWatchList: true}, func(t *testing.T, w *world) {
+		w.make = onDisk
+		path := filepath.Join(t.TempDir(), "dir", "cache")
+		db := bolttest.Open(t, path, bolt.Options{})
+		const pages, page = 3, 500
+		for n := range pages * page {
+			w.create(name(n))
+		}
+		p := w.prepareIn(db)
+		p.recorder = p.handle()
+		p.run()
+		p.synced()
+		time.Sleep(time.Minute) // all is committed
+		const pause = 10 * time.Second
+		defer w.server.Inject(apitest.Fault{
+			Verb: "list", Delay: pause, Times: pages - 1,
+			Match: func(r apitest.Request) bool { return r.Query.Get("continue") != "" },
+		}).Remove()
+		removed := func() {
+			if err := os.Remove(path); err != nil {
+				t.Error(err)
+			}
+		}
+		removed()
+		w.update(name(0), "noticed") // by the commit of this
+		time.Sleep(pause / 2)
+		removed() // the next file, which has the first page
+		time.Sleep(time.Minute)
+		if err := p.status().ReadErr; err != nil {
+			t.Fatal(err)
+		}
+		p.converged()
+		p.stop()
+	})
+}
+
+// TestDisk_LargeObjectsAreNotReadAhead checks that what waits for the disk is bounded in
+// bytes, and not only in objects.
+func TestDisk_LargeObjectsAreNotReadAhead(t *testing.T) {
+	inFile(t, func(t *testing.T, w *world, db *bolt.DB) {
+		const count, size, limit = 100, 512 << 10, 32 << 20
+		for n := range count {
+			if err := w.server.Create(configMap(name(n), strings.Repeat("x", size))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		applied := make(chan struct{})
+		p := w.prepareIn(db, func(o *informer.Options) {
+			o.Indexers = cache.Indexers{"slow": func(any) ([]string, error) { <-applied; return nil, nil }}
+		})
+		var read atomic.Int64
+		if err := p.informer.SetTransform(func(obj any) (any, error) { read.Add(1); return obj, nil }); err != nil {
+			t.Fatal(err)
+		}
+		p.run()
+		synctest.Wait()
+		if n := read.Load(); n == 0 || n*size > limit {
+			t.Errorf("%d objects of %d bytes were read before the first was applied", n, size)
+		}
+		close(applied)
+		<-p.informer.HasSyncedChecker().Done()
+		p.stop()
+		if n := read.Load(); n != count {
+			t.Errorf("%d objects were read, of %d", n, count)
 		}
 	})
 }

@@ -73,7 +73,7 @@ func (i *sharedIndexInformer) grantedResyncLocked(logger klog.Logger, period tim
 	check := i.lifecycle.resyncCheckPeriod
 	switch {
 	case check <= 0:
-		logger.Info("Warning: the handler asks for resyncs, which this informer does not do", "period", period)
+		logger.Info("Warning: the handler asks for resyncs, which this informer does not do; give it a resync period", "informer", i.name(), "period", period)
 		return 0
 	case period < check && i.lifecycle.started:
 		logger.Info("Warning: resync period is shorter than the check period of the running informer and is lengthened", "period", period, "checkPeriod", check)

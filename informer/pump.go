@@ -61,8 +61,12 @@ func (i *sharedIndexInformer) restore(ctx context.Context) {
 	}
 }
 
-// roomCheck is how often the pump looks whether a failing disk has healed.
-const roomCheck = time.Second
+const (
+	// roomPatience is how long a commit may take before the disk counts as failing.
+	roomPatience = 5 * time.Second
+	// roomCheck is how often the pump looks whether a failing disk has healed.
+	roomCheck = time.Second
+)
 
 // pump applies batches until the queue is closed. Without a store, disk residency
 // cannot go on: then it calls stopReading and waits for the end.
@@ -79,30 +83,30 @@ func (i *sharedIndexInformer) pump(ctx context.Context, stopReading func()) {
 			return
 		case err != nil:
 			klog.FromContext(ctx).Error(err, "Changes could not be applied; listing again", "informer", i.name())
-			i.beginAnewUnasked()
+			if i.indexer.IsLost() {
+				// The queue has found out itself, in the middle of a list: no batch
+				// that could begin anew would come of the next one either.
+				i.lifecycle.queue.Wake()
+			}
 		}
 	}
 }
 
-// beginAnewUnasked begins anew if the queue could not even make a batch, because it could not read
-// what a list is compared with. apply would never be called to do so.
-func (i *sharedIndexInformer) beginAnewUnasked() {
-	i.delivery.Lock()
-	err := i.beginAnew()
-	i.delivery.Unlock()
-	if err != nil {
-		i.lifecycle.queue.Fail(err)
-	}
-}
-
-// awaitRoom waits, in disk residency, as long as too much waits for a disk that fails.
-// Meanwhile the queue gets full, and the reflector does not read on. It returns false
-// if ctx ends.
+// awaitRoom waits, in disk residency, as long as too much waits for the disk. Meanwhile
+// the queue gets full, and the reflector does not read on. It holds no lock, so that
+// handlers and reads go on. It returns false if ctx ends.
 func (i *sharedIndexInformer) awaitRoom(ctx context.Context) bool {
 	for i.indexer.IsFull() {
+		err := i.flushWithin(ctx, roomPatience)
+		if ctx.Err() != nil {
+			return false
+		}
+		if err == nil || errors.Is(err, store.ErrClosed) || i.indexer.IsLost() {
+			break // there is room, or the next batch finds out
+		}
 		if !i.throttled.Swap(true) {
 			d, _ := i.indexer.Durability()
-			klog.FromContext(ctx).Error(d.Err, "Too much waits for the disk; the watch is not read until it has been written",
+			klog.FromContext(ctx).Error(err, "Too much waits for the disk; the watch is not read until it has been written",
 				"informer", i.name(), "bytes", d.Pending)
 		}
 		select {

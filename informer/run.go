@@ -253,11 +253,13 @@ func (i *sharedIndexInformer) prepare(ctx context.Context, origin indexer.Origin
 	klog.FromContext(ctx).V(2).Info("Starting informer", "informer", i.name(), "storedRV", origin.RV, "storedObjects", origin.Totals.Count)
 }
 
-// Bounds of the queue in disk residency, in objects: what is read ahead of the pump, and
-// what the pump applies at once.
+// Bounds of the queue in disk residency: what is read ahead of the pump, and what the
+// pump applies at once, in objects; what is read ahead, in bytes, of which a quarter is
+// applied at once. Both matter: most objects have some kilobytes, some a megabyte.
 const (
-	diskQueue = 1000
-	diskBatch = 250
+	diskQueue      = 1000
+	diskBatch      = 250
+	diskQueueBytes = 16 << 20
 )
 
 func (i *sharedIndexInformer) queueOptionsLocked() fifo.Options {
@@ -267,6 +269,7 @@ func (i *sharedIndexInformer) queueOptionsLocked() fifo.Options {
 	}
 	if i.indexer.Residency() == Disk {
 		o.Stream, o.Limit, o.MaxBatch = true, diskQueue, diskBatch
+		o.Bytes, o.Size = diskQueueBytes, indexer.SizeOf
 	}
 	return o
 }

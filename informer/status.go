@@ -68,7 +68,7 @@ type Status struct {
 	ReadErr    error
 	ReadErrors int64
 	// Throttled says that the watch is not read, because more changes wait for a disk
-	// that fails than the memory budget of disk residency allows.
+	// that fails, or hangs, than the memory budget of disk residency allows.
 	Throttled bool
 	// IndexErrors counts failed calls of index functions.
 	IndexErrors int64

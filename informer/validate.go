@@ -40,11 +40,11 @@ func validate(lw cache.ListerWatcher, example runtime.Object, o Options) error {
 		}
 	}
 	if err := indexer.ValidateResidency(o.Residency, o.MemoryBudget); err != nil {
-		return invalid("Residency: %w", err)
+		return invalid("Residency, MemoryBudget: %w", err)
 	}
 	if o.Store == nil {
 		if o.Residency == Disk {
-			return invalid("Residency: disk residency needs a Store")
+			return invalid("Residency: Disk needs a Store; open one, or leave Residency out")
 		}
 		return nil
 	}
