@@ -53,7 +53,9 @@ func TestReplacement_Stream_UnchangedPartsDoNotTakeAWake(t *testing.T) {
 		default:
 			t.Error("the consumer waits")
 			f.Close()
-			<-popped
+			if err := <-popped; !errors.Is(err, ErrClosed) {
+				t.Error(err)
+			}
 		}
 		r.Abort()
 	})
