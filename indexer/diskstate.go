@@ -78,9 +78,18 @@ func (x *Indexer) EndWaits() {
 	}
 }
 
+// GiveUp notes that the store was closed under an indexer in disk residency, which can
+// neither read nor write any more.
+func (x *Indexer) GiveUp(cause error) {
+	x.write.Lock()
+	defer x.write.Unlock()
+	if x.write.persistentLocked() {
+		x.suspendLocked(cause)
+	}
+}
+
 // ReadErr returns why stored objects cannot be read at present, an error that wraps
-// ErrUnreadable, or store.ErrClosed if a change has found the store closed, or nil. In
-// memory residency they always can.
+// ErrUnreadable, or that of GiveUp, or nil. In memory residency they always can.
 func (x *Indexer) ReadErr() error {
 	d := x.disk.Load()
 	if d == nil {

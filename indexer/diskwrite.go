@@ -28,9 +28,6 @@ func (x *Indexer) updateDiskLocked(d *disk, u Update) ([]any, error) {
 		return nil, err
 	}
 	if err := d.apply(batch, u); err != nil {
-		if errors.Is(err, store.ErrClosed) && x.write.collection != nil {
-			x.suspendLocked(err)
-		}
 		return nil, err
 	}
 	x.write.header = *batch.Header

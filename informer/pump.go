@@ -78,6 +78,7 @@ func (i *sharedIndexInformer) pump(ctx context.Context, stopReading func()) {
 			return
 		case errors.Is(err, store.ErrClosed):
 			klog.FromContext(ctx).Error(err, "The store was closed under an informer in disk residency; the informer does not go on", "informer", i.name())
+			i.indexer.GiveUp(err)
 			stopReading()
 			<-ctx.Done()
 			return

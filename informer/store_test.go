@@ -18,8 +18,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/warmcache/warmcache/informer"
-	"github.com/warmcache/warmcache/reflector"
 	"github.com/warmcache/warmcache/internal/apitest"
+	"github.com/warmcache/warmcache/reflector"
 	"github.com/warmcache/warmcache/store"
 )
 
