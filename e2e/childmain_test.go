@@ -129,9 +129,19 @@ func (p *process) leaked() error {
 	if err != nil {
 		return err
 	}
-	utilnet.CloseIdleConnectionsFor(transport)
-	return goleak.Find(goleak.IgnoreAnyFunction("github.com/warmcache/warmcache/e2e.(*process).answer"))
+	for range leakChecks {
+		// A connection whose last stream is just being given up is not idle yet.
+		utilnet.CloseIdleConnectionsFor(transport)
+		err = goleak.Find(goleak.IgnoreAnyFunction("github.com/warmcache/warmcache/e2e.(*process).answer"))
+		if err == nil {
+			break
+		}
+	}
+	return err
 }
+
+// leakChecks is how often goleak, which waits for some time itself, is asked.
+const leakChecks = 10
 
 // logToStderr makes the log say what the informers do, for failed tests.
 func logToStderr() {
