@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -133,17 +134,24 @@ func (d *disk) get(key string) (item any, exists bool, err error) {
 // read reads and decodes one object, and keeps it. The result is nil if there is
 // none.
 func (s *snapshot) read(view func(func(store.Tx) error) error, key string) (runtime.Object, error) {
-	var value []byte
+	buffer := buffers.Get().(*[]byte)
+	defer buffers.Put(buffer)
+	found := false
 	err := view(func(tx store.Tx) error {
-		found, err := tx.Get(key)
+		value, err := tx.Get(key)
 		if errors.Is(err, store.ErrNotFound) {
 			return nil
 		}
-		value = bytes.Clone(found)
+		found = err == nil
+		*buffer = append((*buffer)[:0], value...)
 		return err
 	})
-	if err != nil || value == nil || s.foreign.hides(key, s.write) {
+	if err != nil || !found || s.foreign.hides(key, s.write) {
 		return nil, err
+	}
+	value := *buffer
+	if cap(value) > maxBuffer {
+		*buffer = nil
 	}
 	obj, err := s.decode(key, value)
 	if err == nil {
@@ -151,6 +159,13 @@ func (s *snapshot) read(view func(func(store.Tx) error) error, key string) (runt
 	}
 	return obj, err
 }
+
+// maxBuffer is the largest buffer that is used again.
+const maxBuffer = 64 << 10
+
+// buffers hold records that are being decoded, which costs a good part of copying them
+// into new memory each time. Decoded objects share none with them.
+var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
 // keep puts an object into the cache that was read in this snapshot.
 func (s *snapshot) keep(key string, obj runtime.Object, record int) {
