@@ -3,15 +3,18 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 )
 
@@ -200,4 +203,30 @@ func (w *widgets) waitForColor(name, color string) {
 		}
 		return nil
 	})
+	// Which is published some time after it is in effect, and makes a start list then.
+	w.eventually("the new schema is published", func(context.Context) error {
+		published, err := w.publishedSchema()
+		if err == nil && strings.Contains(published, `"color"`) != (color != "") {
+			err = fmt.Errorf("want a color %q in %s", color, published)
+		}
+		return err
+	})
+}
+
+// publishedSchema is the OpenAPI document of version v1.
+func (w *widgets) publishedSchema() (string, error) {
+	client, err := discovery.NewDiscoveryClientForConfig(plane.API.Config())
+	if err != nil {
+		return "", err
+	}
+	paths, err := client.OpenAPIV3().Paths()
+	if err != nil {
+		return "", err
+	}
+	path := "apis/" + widgetsV1.Group + "/v1"
+	if paths[path] == nil {
+		return "", fmt.Errorf("%s is not published", path)
+	}
+	document, err := paths[path].Schema(runtime.ContentTypeJSON)
+	return string(document), err
 }
