@@ -259,7 +259,7 @@ func (d *disk) gather(keep bool, visit func(store.Tx, *gatherer) error) ([]any, 
 
 // patiently repeats a read that has no error to return until it succeeds. If the informer
 // stops before, there is nothing to return, and no part of it either.
-func patiently[T any](d *disk, what string, read func() (T, error)) (result T) {
+func patiently[T any](d *disk, what string, read func() (T, error)) T {
 	for {
 		result, err := read()
 		if err == nil {
