@@ -72,7 +72,7 @@ func (c *course) with(s start, do func(*process.Process) error) error {
 	p, err := process.Start(c.ctx, subject.Spec{
 		Kind: c.kind, Host: c.cluster.URL(), File: filepath.Join(c.dir, s.file),
 		Resumed: s.readsOnly, NoHandler: s.readsOnly,
-	}, process.Options{Paged: s.paged, Profile: c.profiles, Log: c.log.out})
+	}, process.Options{Paged: s.paged, Profile: c.profiles, Log: c.log})
 	if err != nil {
 		return err
 	}
