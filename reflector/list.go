@@ -62,7 +62,7 @@ func (r *Reflector) readList(ctx context.Context) (watch.Interface, error) {
 			"type", r.description, "lostRV", r.run.exact, "err", err)
 		r.run.exact = ""
 	}
-	if r.sparse != nil && r.run.forgotten {
+	if r.mayBeSparse() {
 		err := r.sparseList(ctx)
 		if err == nil || ctx.Err() != nil || isBusy(err) || errors.As(err, new(queueError)) {
 			return nil, err

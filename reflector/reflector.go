@@ -151,6 +151,8 @@ type Reflector struct {
 		// forgotten is set when the reason is that the server has forgotten the
 		// changes since rv, and nothing else.
 		forgotten bool
+		// notSparse is set when the objects were found not to be large.
+		notSparse bool
 		// ahead has the versions of objects that are newer than rv. It is not
 		// emptied when rv has passed them, but there are few.
 		ahead map[string]string
