@@ -41,6 +41,8 @@ type table struct {
 	// generation changes when the watch cache starts anew, which ends every
 	// watch of the generations before.
 	generation int
+	// end is what watches of the generation before are told, if anything.
+	end error
 	// schema counts changes of the schema.
 	schema int
 }
@@ -199,14 +201,19 @@ func (s *storage) forget() {
 	}
 }
 
-// endWatches ends every watch in the way a watch cache does that starts anew.
-func (s *storage) endWatches() {
+// endWatches ends every watch, with end as its last event if it is not nil.
+func (s *storage) endWatches(end error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range s.mu.tables {
-		t.generation++
-		t.wakeLocked()
+		t.endWatchesLocked(end)
 	}
+}
+
+func (t *table) endWatchesLocked(end error) {
+	t.generation++
+	t.end = end
+	t.wakeLocked()
 }
 
 func (s *storage) snapshot() *Snapshot {
@@ -235,6 +242,5 @@ func (s *storage) restore(snap *Snapshot) {
 func (t *table) restartLocked(rv uint64) {
 	t.log = history{limit: t.log.limit, oldest: rv}
 	t.seen = rv
-	t.generation++
-	t.wakeLocked()
+	t.endWatchesLocked(nil)
 }

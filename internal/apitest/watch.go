@@ -60,7 +60,7 @@ func (s *Server) watch(w *response) error {
 		frames:    fr,
 		scope:     scopeOf(w.request, opts),
 		cursor:    rv,
-		deadline:  s.opts.Clock.Now().Add(watchTimeout(opts)),
+		deadline:  s.opts.Clock.Now().Add(watchTimeout(opts, w.faultOf())),
 		bookmarks: opts.AllowWatchBookmarks && !w.table.res.uncached && !w.faultOf().NoBookmarks,
 	}
 	// The client may take the response for the beginning of the watch, so what
@@ -75,12 +75,17 @@ func (s *Server) watch(w *response) error {
 	return w.broken(wa.sendError(err))
 }
 
-// watchTimeout is what the client asks for, or 30 to 60 minutes.
-func watchTimeout(opts *internalversion.ListOptions) time.Duration {
+// watchTimeout is what the client asks for, or 30 to 60 minutes, unless a fault
+// makes it shorter.
+func watchTimeout(opts *internalversion.ListOptions, f Fault) time.Duration {
+	timeout := time.Duration(float64(30*time.Minute) * (1 + rand.Float64()))
 	if opts.TimeoutSeconds != nil && *opts.TimeoutSeconds > 0 {
-		return time.Duration(*opts.TimeoutSeconds) * time.Second
+		timeout = time.Duration(*opts.TimeoutSeconds) * time.Second
 	}
-	return time.Duration(float64(30*time.Minute) * (1 + rand.Float64()))
+	if f.EndAfter > 0 {
+		timeout = min(timeout, f.EndAfter)
+	}
+	return timeout
 }
 
 // initialEvents are sent before anything else.
@@ -198,11 +203,11 @@ func (wa *watcher) until(now, bookmark time.Time) time.Duration {
 }
 
 // sendChanges sends what has happened since the cursor. It returns no channel
-// when the stream has to end.
+// when the stream has to end, with an error if that is to be told.
 func (wa *watcher) sendChanges() (seen uint64, changed <-chan struct{}, err error) {
 	win, ok := wa.server.storage.since(wa.w.table, wa.generation, wa.cursor)
 	if !ok {
-		return 0, nil, nil
+		return 0, nil, win.end
 	}
 	for _, c := range win.changes {
 		if err := wa.sendChange(c); err != nil {
