@@ -70,9 +70,26 @@ func (w *world) whileDown(change func()) {
 // store.
 func bothModes(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
-	for name, m := range map[string]maker{"persistent": persistent, onDiskName: onDisk, "in memory": inMemory} {
+	withEach(t, map[string]maker{"persistent": persistent, onDiskName: onDisk, "in memory": inMemory}, apitest.Options{}, test)
+}
+
+// bothResidencies runs a test of what a stored copy is good for.
+func bothResidencies(t *testing.T, test func(t *testing.T, w *world)) {
+	t.Helper()
+	bothResidenciesWith(t, apitest.Options{}, test)
+}
+
+func bothResidenciesWith(t *testing.T, o apitest.Options, test func(t *testing.T, w *world)) {
+	t.Helper()
+	withEach(t, map[string]maker{"persistent": persistent, onDiskName: onDisk}, o, test)
+}
+
+// withEach runs a test with each of some kinds of informers.
+func withEach(t *testing.T, makers map[string]maker, o apitest.Options, test func(t *testing.T, w *world)) {
+	t.Helper()
+	for name, m := range makers {
 		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
+			inWorldWith(t, o, func(t *testing.T, w *world) {
 				w.make, w.onDisk = m, name == onDiskName
 				test(t, w)
 			})
@@ -118,14 +135,7 @@ var makers = map[string]maker{"client-go": stock, "persistent": persistent, onDi
 // and against ours, with and without a store.
 func asClientGo(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
-	for name, m := range makers {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				w.make, w.onDisk = m, name == onDiskName
-				test(t, w)
-			})
-		})
-	}
+	withEach(t, makers, apitest.Options{}, test)
 }
 
 // inWorld runs a test in a synctest bubble: time stands still while anything can

@@ -211,7 +211,7 @@ func (f *fake) ListWithContext(_ context.Context, o metav1.ListOptions) (runtime
 		}
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		return &corev1.ConfigMapList{ListMeta: metav1.ListMeta{ResourceVersion: f.rv}}, nil
+		return listOf(f.rv, f.items[:min(1, len(f.items))]...), nil
 	}
 	f.note("list%s", o.Continue)
 	if err := f.take(&f.listErrs); err != nil {

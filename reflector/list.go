@@ -72,7 +72,7 @@ func (r *Reflector) readList(ctx context.Context) (watch.Interface, error) {
 // commit queues a list that has arrived whole.
 func (r *Reflector) commit(list Replacement, rv string) {
 	list.Commit(rv)
-	r.run.rv = rv
+	r.run.rv, r.run.versioned = rv, !isUnversioned(rv)
 	current := rv != r.run.exact
 	if current {
 		r.run.target = rv
@@ -256,6 +256,20 @@ func (r *Reflector) addPage(page runtime.Object, list Replacement) error {
 	}))
 }
 
+// listCall makes one request for a list. An answer that has nothing in it is taken
+// for an empty collection only if the server is not known to give versions.
 func (r *Reflector) listCall(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-	return interruptible(ctx, func() (runtime.Object, error) { return r.lw.ListWithContext(ctx, options) }, nil)
+	list, err := interruptible(ctx, func() (runtime.Object, error) { return r.lw.ListWithContext(ctx, options) }, nil)
+	if err == nil && isBlank(list) && (r.run.versioned || options.Continue != "") {
+		return nil, fmt.Errorf("%w: %w", ErrUnusable, errBlank)
+	}
+	return list, err
+}
+
+// isBlank reports whether an answer has neither objects nor a version. That is how
+// client-go decodes JSON which is not a list of the expected type: {}, a Status of
+// success, another kind. Proxies and portals say such things, with status 200.
+func isBlank(list runtime.Object) bool {
+	accessor, err := meta.ListAccessor(list)
+	return err == nil && accessor.GetResourceVersion() == "" && accessor.GetContinue() == "" && meta.LenList(list) == 0
 }

@@ -135,6 +135,9 @@ type Reflector struct {
 	run struct {
 		// rv is the version up to which events have been queued.
 		rv string
+		// versioned says that the server gives its lists a version: the last one had
+		// one, or the stored copy.
+		versioned bool
 		// listReason, if not empty, says why the next thing to do is a list.
 		listReason string
 		// exact, if not empty, is the version at which to list, because the consumer
@@ -211,6 +214,7 @@ func New(o Options) *Reflector {
 	r.expect(o.Expected)
 	r.mu.status.Phase = PhaseStarting
 	r.run.rv, r.run.listReason = o.Origin.RV, firstReason(o)
+	r.run.versioned = !isUnversioned(o.Origin.RV)
 	return r
 }
 

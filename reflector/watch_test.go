@@ -179,12 +179,13 @@ func TestReflector_WatchWithoutVersion(t *testing.T) {
 	for _, rv := range []string{"", "0"} {
 		inBubble(t, func(t *testing.T, f *fake) {
 			f.rv = rv
+			f.items = objects("b@3")
 			f.streams = []stream{
 				closing(added("a", "9"), added("b", "3")),
 				closing(added("a", "9"), added("b", "3"), deleted("a", "12")),
 			}
 			f.run(pause / 10)
-			f.want("probe", "list", "commit "+rv+" []", "caught up",
+			f.want("probe", "list", "commit "+rv+" [b]", "caught up",
 				"watch "+rv, "add a@9", "add b@3",
 				"watch "+rv, "add a@9", "add b@3", "delete a@12",
 				"probe")

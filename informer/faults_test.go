@@ -1,0 +1,178 @@
+package informer_test
+
+import (
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/warmcache/warmcache/informer"
+	"github.com/warmcache/warmcache/internal/apitest"
+)
+
+// wrongAnswer is what a server, or what stands in front of it, may say instead of
+// what it is asked for. None says anything about the objects.
+type wrongAnswer struct {
+	name string
+	// fault is what requests for the collection are answered with.
+	fault apitest.Fault
+	// denied says that the server is there and says no.
+	denied bool
+	// lists is how many lists follow when the fault is over.
+	lists int
+}
+
+// inJSON is an answer that claims to be the API's.
+func inJSON(body string) apitest.Fault {
+	return apitest.Fault{Body: body, ContentType: runtime.ContentTypeJSON}
+}
+
+var wrongAnswers = []wrongAnswer{
+	{name: "unauthorized", fault: apitest.Fault{Status: http.StatusUnauthorized}, denied: true},
+	{name: "forbidden", fault: apitest.Fault{Status: http.StatusForbidden}, denied: true},
+	{name: "not found", fault: apitest.Fault{Status: http.StatusNotFound}, denied: true},
+	{name: "too many requests", fault: apitest.Fault{Status: http.StatusTooManyRequests}},
+	{name: "internal error", fault: apitest.Fault{Status: http.StatusInternalServerError}},
+	{name: "unavailable", fault: apitest.Fault{Status: http.StatusServiceUnavailable}},
+	{name: "timeout", fault: apitest.Fault{Status: http.StatusGatewayTimeout}},
+	{name: "HTML with 502", fault: apitest.Fault{Body: "<html>bad gateway</html>", Status: http.StatusBadGateway}},
+	{name: "HTML with 200", fault: apitest.Fault{Body: "<html>sign in</html>"}},
+	{name: "text that claims to be JSON", fault: inJSON("sign in")},
+	{name: "an empty answer", fault: inJSON(" ")},
+	{name: "truncated JSON", fault: inJSON(`{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"99"},"items":[{"meta`)},
+	{name: "JSON of something else", fault: inJSON(`{}`)},
+	{name: "a status", fault: inJSON(`{"kind":"Status","apiVersion":"v1","status":"Success"}`)},
+	{name: "another kind", fault: inJSON(`{"kind":"SecretList","apiVersion":"v1","metadata":{"resourceVersion":"99"}}`)},
+	{name: "cut in the middle", fault: apitest.Fault{DropAfterBytes: 20}},
+}
+
+// eachWrongAnswer runs a test for each of them in both residencies, with three objects.
+func eachWrongAnswer(t *testing.T, test func(t *testing.T, w *world, a wrongAnswer)) {
+	t.Helper()
+	for _, a := range wrongAnswers {
+		a.fault.Resource = configMaps.Resource
+		t.Run(a.name, func(t *testing.T) {
+			bothResidencies(t, func(t *testing.T, w *world) {
+				w.create("a", "b", "c")
+				test(t, w, a)
+			})
+		})
+	}
+}
+
+const (
+	outage = 10 * time.Minute
+	// afterwards is more than the longest pause between two attempts.
+	afterwards = 2 * time.Minute
+)
+
+// attempts is a bound of how often something is tried in a time: client-go's backoff
+// needs six steps to get from 0.8 s to 30 s.
+func attempts(d time.Duration) int { return 7 + int(d/(30*time.Second)) }
+
+// TestFaults_AtStart checks that a stored copy outlives whatever is said instead of
+// an answer: it can be read, nobody is told anything or takes it for current, the
+// status says what is wrong, and once the server is itself again the start goes on
+// as if nothing had happened.
+func TestFaults_AtStart(t *testing.T) {
+	eachWrongAnswer(t, func(t *testing.T, w *world, a wrongAnswer) {
+		w.start().synced().kill()
+		w.delete("a")
+		w.update("b", "new")
+		fault := w.server.Inject(a.fault)
+		p := w.start()
+		defer p.stop()
+		time.Sleep(outage)
+		p.holds("a", "b", "c")
+		w.wantEvents(p.recorder)
+		p.complains(a)
+		if p.informer.HasSynced() || p.status().Confirmed {
+			t.Errorf("synced: %+v", p.status())
+		}
+		if got := p.requests(); got > 3*attempts(outage) {
+			t.Errorf("%d requests in %s", got, outage)
+		}
+
+		fault.Remove()
+		p.w.server.ResetRequests()
+		time.Sleep(afterwards)
+		w.wantEvents(p.recorder, "initial a", "delete a", "initial b", "initial c")
+		p.converged()
+		if got := p.lists(); got != a.lists || !p.status().Confirmed {
+			t.Errorf("%d lists, want %d; status %+v", got, a.lists, p.status())
+		}
+	})
+}
+
+// TestFaults_WhileRunning is the same for an informer that has synced: what was
+// told and can be read stays.
+func TestFaults_WhileRunning(t *testing.T) {
+	eachWrongAnswer(t, func(t *testing.T, w *world, a wrongAnswer) {
+		p := w.start().synced()
+		defer p.stop()
+		p.recorder.take()
+		fault := w.server.Inject(a.fault)
+		w.server.EndWatches()
+		synctest.Wait()
+		w.delete("a")
+		w.update("b", "new")
+		w.server.ResetRequests()
+		time.Sleep(outage)
+		p.holds("a", "b", "c")
+		w.wantEvents(p.recorder)
+		p.complains(a)
+		if got := p.requests(); got > 3*attempts(outage) {
+			t.Errorf("%d requests in %s", got, outage)
+		}
+
+		fault.Remove()
+		w.server.ResetRequests()
+		time.Sleep(afterwards)
+		w.wantEvents(p.recorder, "delete a", "update b")
+		p.converged()
+		if got := p.lists(); got != a.lists {
+			t.Errorf("%d lists, want %d; status %+v", got, a.lists, p.status())
+		}
+	})
+}
+
+// holds checks which objects can be read.
+func (p *process) holds(names ...string) {
+	p.w.t.Helper()
+	synctest.Wait()
+	for _, name := range names {
+		if _, exists, err := p.informer.GetStore().GetByKey("default/" + name); !exists || err != nil {
+			p.w.t.Errorf("%s: exists %v, %v", name, exists, err)
+		}
+	}
+	if got := len(p.informer.GetStore().List()); got != len(names) {
+		p.w.t.Errorf("%d objects, want %d", got, len(names))
+	}
+}
+
+// complains checks that the status says that something is wrong, and whether the
+// server is there.
+func (p *process) complains(a wrongAnswer) {
+	p.w.t.Helper()
+	s := p.status()
+	if s.Err == nil {
+		p.w.t.Errorf("no error in the status %+v", s)
+	}
+	if reached := s.Staleness < afterwards; reached != a.denied {
+		p.w.t.Errorf("the server last answered %s ago; denied: %v", s.Staleness, a.denied)
+	}
+}
+
+// requests is how many there were for the collection.
+func (p *process) requests() (n int) {
+	for _, r := range p.w.server.Requests() {
+		if r.Resource == configMaps.Resource {
+			n++
+		}
+	}
+	return n
+}
+
+var _ = informer.Disk
