@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -105,8 +106,8 @@ type Options struct {
 
 	// WatchErrorHandler defaults to cache.DefaultWatchErrorHandler.
 	WatchErrorHandler cache.WatchErrorHandlerWithContext
-	// Backoff defaults to client-go's: 0.8 s doubling to 30 s, with jitter, reset
-	// after 2 min without error.
+	// Backoff defaults to client-go's: 0.8 s doubling to 30 s, with jitter, which
+	// begins anew every 2 min. A server that asks for a longer pause gets it.
 	Backoff *wait.Backoff
 	// Clock defaults to the real one.
 	Clock clock.WithTicker
@@ -276,9 +277,15 @@ func (r *Reflector) Run(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
-		case <-r.clock.After(r.delay()):
+		case <-r.clock.After(r.pause()):
 		}
 	}
+}
+
+// pause is how long to wait before the next attempt.
+func (r *Reflector) pause() time.Duration {
+	seconds, _ := apierrors.SuggestsClientDelay(r.Status().Err) // Retry-After
+	return max(r.delay(), time.Duration(seconds)*time.Second)
 }
 
 // attempt runs one cycle and reports whether the next one may follow without a

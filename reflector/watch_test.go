@@ -301,6 +301,24 @@ func TestReflector_DefaultBackoff(t *testing.T) {
 	})
 }
 
+// TestReflector_RetryAfter checks that a server is not asked again before it wants
+// to be.
+func TestReflector_RetryAfter(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fake) {
+		f.rv = "5"
+		f.probeErrs = []error{apierrors.NewTooManyRequests("busy", 7)}
+		f.watchErrs = []error{apierrors.NewTooManyRequests("busy", 9)}
+		stop := f.start()
+		defer stop()
+		time.Sleep(7*time.Second - pause/2)
+		f.want("probe")
+		time.Sleep(9 * time.Second)
+		f.want(append([]string{"probe"}, caughtUp...)...)
+		time.Sleep(pause)
+		f.want(append([]string{"probe"}, append(caughtUp, "watch 5")...)...)
+	})
+}
+
 // TestReflector_WatchErrorHandler checks that the default handler can use what it
 // is given.
 func TestReflector_WatchErrorHandler(t *testing.T) {
