@@ -8,7 +8,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/warmcache/warmcache/informer"
 	"github.com/warmcache/warmcache/internal/apitest"
 )
 
@@ -20,8 +19,8 @@ type wrongAnswer struct {
 	fault apitest.Fault
 	// denied says that the server is there and says no.
 	denied bool
-	// lists is how many lists follow when the fault is over.
-	lists int
+	// busy says that the server has too much to do.
+	busy bool
 }
 
 // inJSON is an answer that claims to be the API's.
@@ -33,10 +32,10 @@ var wrongAnswers = []wrongAnswer{
 	{name: "unauthorized", fault: apitest.Fault{Status: http.StatusUnauthorized}, denied: true},
 	{name: "forbidden", fault: apitest.Fault{Status: http.StatusForbidden}, denied: true},
 	{name: "not found", fault: apitest.Fault{Status: http.StatusNotFound}, denied: true},
-	{name: "too many requests", fault: apitest.Fault{Status: http.StatusTooManyRequests}},
+	{name: "too many requests", fault: apitest.Fault{Status: http.StatusTooManyRequests}, busy: true},
 	{name: "internal error", fault: apitest.Fault{Status: http.StatusInternalServerError}},
-	{name: "unavailable", fault: apitest.Fault{Status: http.StatusServiceUnavailable}},
-	{name: "timeout", fault: apitest.Fault{Status: http.StatusGatewayTimeout}},
+	{name: "unavailable", fault: apitest.Fault{Status: http.StatusServiceUnavailable}, busy: true},
+	{name: "timeout", fault: apitest.Fault{Status: http.StatusGatewayTimeout}, busy: true},
 	{name: "HTML with 502", fault: apitest.Fault{Body: "<html>bad gateway</html>", Status: http.StatusBadGateway}},
 	{name: "HTML with 200", fault: apitest.Fault{Body: "<html>sign in</html>"}},
 	{name: "text that claims to be JSON", fault: inJSON("sign in")},
@@ -69,8 +68,8 @@ const (
 )
 
 // attempts is a bound of how often something is tried in a time: client-go's backoff
-// needs six steps to get from 0.8 s to 30 s.
-func attempts(d time.Duration) int { return 7 + int(d/(30*time.Second)) }
+// begins anew every two minutes, within which it makes nine pauses at most.
+func attempts(d time.Duration) int { return 9 * (1 + int(d/(2*time.Minute))) }
 
 // TestFaults_AtStart checks that a stored copy outlives whatever is said instead of
 // an answer: it can be read, nobody is told anything or takes it for current, the
@@ -100,8 +99,8 @@ func TestFaults_AtStart(t *testing.T) {
 		time.Sleep(afterwards)
 		w.wantEvents(p.recorder, "initial a", "delete a", "initial b", "initial c")
 		p.converged()
-		if got := p.lists(); got != a.lists || !p.status().Confirmed {
-			t.Errorf("%d lists, want %d; status %+v", got, a.lists, p.status())
+		if got := p.lists(); got != 0 || !p.status().Confirmed {
+			t.Errorf("%d lists, status %+v", got, p.status())
 		}
 	})
 }
@@ -132,8 +131,8 @@ func TestFaults_WhileRunning(t *testing.T) {
 		time.Sleep(afterwards)
 		w.wantEvents(p.recorder, "delete a", "update b")
 		p.converged()
-		if got := p.lists(); got != a.lists {
-			t.Errorf("%d lists, want %d; status %+v", got, a.lists, p.status())
+		if got := p.lists(); got != 0 {
+			t.Errorf("%d lists, status %+v", got, p.status())
 		}
 	})
 }
@@ -175,4 +174,90 @@ func (p *process) requests() (n int) {
 	return n
 }
 
-var _ = informer.Disk
+// TestFaults_OfWatches checks what can be listed and not watched: it stays as fresh
+// as lists make it, one after every fifth failure, which a server that says it has
+// too much to do is spared.
+func TestFaults_OfWatches(t *testing.T) {
+	eachWrongAnswer(t, func(t *testing.T, w *world, a wrongAnswer) {
+		p := w.start().synced()
+		defer p.stop()
+		a.fault.Verb = "watch"
+		fault := w.server.Inject(a.fault)
+		w.server.EndWatches()
+		synctest.Wait()
+		w.delete("a")
+		w.server.ResetRequests()
+		time.Sleep(outage)
+		if a.busy {
+			p.holds("a", "b", "c")
+		} else {
+			p.holds("b", "c")
+		}
+		// A list in vain as a stream is one in pages, too.
+		if got := w.server.Counts().Lists - p.probes(); a.busy != (got == 0) || got > attempts(outage)/5+1 {
+			t.Errorf("%d lists in %s, reason %q", got, outage, p.status().ListReason)
+		}
+		fault.Remove()
+		time.Sleep(afterwards)
+		p.converged()
+	})
+}
+
+// probes is how many requests asked for the server's version only.
+func (p *process) probes() (n int) {
+	for _, r := range p.w.server.Requests() {
+		if r.Verb == "list" && r.Query.Get("limit") == "1" {
+			n++
+		}
+	}
+	return n
+}
+
+// TestFaults_RetryAfter checks that a server which says when to come back is not
+// bothered before, and that it is not listed because of that.
+func TestFaults_RetryAfter(t *testing.T) {
+	const wait = 40 * time.Second
+	for name, test := range map[string]func(w *world, inject func()) *process{
+		"at the start": func(w *world, inject func()) *process {
+			w.start().synced().kill()
+			w.delete("a")
+			inject()
+			return w.start()
+		},
+		"while running": func(w *world, inject func()) *process {
+			p := w.start().synced()
+			inject()
+			w.server.EndWatches()
+			synctest.Wait()
+			w.delete("a")
+			return p
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bothResidencies(t, func(t *testing.T, w *world) {
+				w.create("a", "b", "c")
+				var fault *apitest.Injected
+				p := test(w, func() {
+					fault = w.server.Inject(apitest.Fault{Resource: configMaps.Resource, Status: http.StatusTooManyRequests, RetryAfter: wait})
+					w.server.ResetRequests()
+				})
+				defer p.stop()
+				time.Sleep(outage)
+				p.holds("a", "b", "c")
+				last := time.Time{}
+				for _, r := range w.server.Requests() {
+					if gap := r.Start.Sub(last); gap < wait {
+						t.Errorf("%s %s after %s", r.Verb, r.Query, gap)
+					}
+					last = r.Start
+				}
+				fault.Remove()
+				time.Sleep(afterwards)
+				p.converged()
+				if got := p.lists(); got != 0 {
+					t.Errorf("%d lists", got)
+				}
+			})
+		})
+	}
+}
