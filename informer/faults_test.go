@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/warmcache/warmcache/internal/apitest"
@@ -65,6 +66,8 @@ const (
 	outage = 10 * time.Minute
 	// afterwards is more than the longest pause between two attempts.
 	afterwards = 2 * time.Minute
+	// maxFailures is how many watches in a row fail before there is a list.
+	maxFailures = 5
 )
 
 // attempts is a bound of how often something is tried in a time: client-go's backoff
@@ -90,12 +93,12 @@ func TestFaults_AtStart(t *testing.T) {
 		if p.informer.HasSynced() || p.status().Confirmed {
 			t.Errorf("synced: %+v", p.status())
 		}
-		if got := p.requests(); got > 3*attempts(outage) {
+		if got := w.count(isOurs); got > 3*attempts(outage) {
 			t.Errorf("%d requests in %s", got, outage)
 		}
 
 		fault.Remove()
-		p.w.server.ResetRequests()
+		w.server.ResetRequests()
 		time.Sleep(afterwards)
 		w.wantEvents(p.recorder, "initial a", "delete a", "initial b", "initial c")
 		p.converged()
@@ -122,7 +125,7 @@ func TestFaults_WhileRunning(t *testing.T) {
 		p.holds("a", "b", "c")
 		w.wantEvents(p.recorder)
 		p.complains(a)
-		if got := p.requests(); got > 3*attempts(outage) {
+		if got := w.count(isOurs); got > 3*attempts(outage) {
 			t.Errorf("%d requests in %s", got, outage)
 		}
 
@@ -164,16 +167,6 @@ func (p *process) complains(a wrongAnswer) {
 	}
 }
 
-// requests is how many there were for the collection.
-func (p *process) requests() (n int) {
-	for _, r := range p.w.server.Requests() {
-		if r.Resource == configMaps.Resource {
-			n++
-		}
-	}
-	return n
-}
-
 // TestFaults_OfWatches checks what can be listed and not watched: it stays as fresh
 // as lists make it, one after every fifth failure, which a server that says it has
 // too much to do is spared.
@@ -194,23 +187,13 @@ func TestFaults_OfWatches(t *testing.T) {
 			p.holds("b", "c")
 		}
 		// A list in vain as a stream is one in pages, too.
-		if got := w.server.Counts().Lists - p.probes(); a.busy != (got == 0) || got > attempts(outage)/5+1 {
+		if got := w.count(isPage); a.busy != (got == 0) || got > attempts(outage)/maxFailures+1 {
 			t.Errorf("%d lists in %s, reason %q", got, outage, p.status().ListReason)
 		}
 		fault.Remove()
 		time.Sleep(afterwards)
 		p.converged()
 	})
-}
-
-// probes is how many requests asked for the server's version only.
-func (p *process) probes() (n int) {
-	for _, r := range p.w.server.Requests() {
-		if r.Verb == "list" && r.Query.Get("limit") == "1" {
-			n++
-		}
-	}
-	return n
 }
 
 // TestFaults_RetryAfter checks that a server which says when to come back is not
@@ -260,4 +243,69 @@ func TestFaults_RetryAfter(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestFaults_ShortWatches checks watches that end long before their time, as behind
+// proxies with a limit: at once, in the middle of a round, and after it. Changes get
+// through. What ends within a second counts as failed; what lasts longer is followed
+// by a probe and the next watch, without a list.
+func TestFaults_ShortWatches(t *testing.T) {
+	const changes = 100
+	for after, test := range map[time.Duration]struct{ lists, watches int }{
+		time.Nanosecond:         {lists: attempts(outage) / maxFailures, watches: attempts(outage) + changes},
+		500 * time.Millisecond:  {lists: attempts(outage) / maxFailures, watches: attempts(outage) + changes},
+		1500 * time.Millisecond: {watches: int(outage / (1500 * time.Millisecond))},
+		10 * time.Second:        {watches: int(outage/(10*time.Second)) + 1},
+	} {
+		t.Run(after.String(), func(t *testing.T) {
+			bothResidencies(t, func(t *testing.T, w *world) {
+				w.create("a", "b", "c")
+				w.start().synced().kill()
+				w.delete("a")
+				w.server.Inject(apitest.Fault{Match: isResumed, EndAfter: after})
+				p := w.start().synced()
+				defer p.stop()
+				w.wantEvents(p.recorder, "initial a", "delete a", "initial b", "initial c")
+				if got := p.lists(); got != 0 {
+					t.Errorf("%d lists at the start", got)
+				}
+				w.server.ResetRequests()
+				for n := range changes {
+					w.create(name(n))
+					time.Sleep(outage / changes)
+				}
+				lists, watches, probes := p.lists(), w.count(isResumed), w.count(isProbe)
+				if lists > test.lists || watches > test.watches || probes > watches+1 {
+					t.Errorf("%d lists, want up to %d; %d watches, want up to %d; %d probes", lists, test.lists, watches, test.watches, probes)
+				}
+				time.Sleep(afterwards)
+				p.converged()
+			})
+		})
+	}
+}
+
+// TestFaults_ShortWatches_NothingHappens checks that rounds which end at once lead to
+// one list, and that the next start need not find that out again.
+func TestFaults_ShortWatches_NothingHappens(t *testing.T) {
+	bothResidencies(t, func(t *testing.T, w *world) {
+		w.create("a")
+		w.start().synced().kill()
+		w.server.Inject(apitest.Fault{Match: isResumed, EndAfter: 1})
+		for n := range 2 {
+			// Of another resource: the versions differ, and there is nothing to say.
+			if err := w.server.Create(&corev1.Secret{ObjectMeta: configMap(name(n), "").ObjectMeta}); err != nil {
+				t.Fatal(err)
+			}
+			p := w.start().synced()
+			p.converged()
+			if got := p.lists(); got != 1 {
+				t.Errorf("%d lists, want 1", got)
+			}
+			p.kill()
+		}
+		if got := w.count(isResumed); got != 0 {
+			t.Errorf("%d watches before the list of the second start", got)
+		}
+	})
 }

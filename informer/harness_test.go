@@ -427,19 +427,37 @@ func (p *process) converged() {
 
 // lists returns how many lists of more than one object, in either form, the
 // server has answered since the process was prepared.
-func (p *process) lists() int {
-	n := 0
-	for _, r := range p.w.server.Requests() {
-		switch {
-		case r.Resource != configMaps.Resource:
-		case r.Verb == "list" && r.Query.Get("limit") != "1":
-			n++
-		case r.Verb == "watch" && r.Query.Get("sendInitialEvents") == "true":
+func (p *process) lists() int { return p.w.count(isFull) }
+
+// count is how many requests the server has had that match.
+func (w *world) count(match func(apitest.Request) bool) (n int) {
+	for _, r := range w.server.Requests() {
+		if match(r) {
 			n++
 		}
 	}
 	return n
 }
+
+// What requests for the collection are. A probe asks for the server's version only.
+func isOurs(r apitest.Request) bool { return r.Resource == configMaps.Resource }
+
+func isProbe(r apitest.Request) bool { return isOurs(r) && r.Verb == "list" && r.Query.Get("limit") == "1" }
+
+func isWatchList(r apitest.Request) bool { return isOurs(r) && r.Query.Get("sendInitialEvents") == "true" }
+
+func isPage(r apitest.Request) bool { return isOurs(r) && r.Verb == "list" && !isProbe(r) }
+
+func isNextPage(r apitest.Request) bool { return isPage(r) && r.Query.Get("continue") != "" }
+
+// isWhole matches lists that are not in pages.
+func isWhole(r apitest.Request) bool { return isPage(r) && !isNextPage(r) && r.Query.Get("limit") == "" }
+
+// isFull matches all that is not a probe or a watch from a version.
+func isFull(r apitest.Request) bool { return isPage(r) || isWatchList(r) }
+
+// isResumed matches watches from a version.
+func isResumed(r apitest.Request) bool { return isOurs(r) && r.Verb == "watch" && !isWatchList(r) }
 
 // recorder is a handler that remembers what it was told.
 type recorder struct {
