@@ -72,6 +72,18 @@ func (s *storage) add(r *resource) {
 	s.mu.kinds[r.gvk] = t
 }
 
+// aggregate lets another server serve a resource, and reports whether there is one.
+func (s *storage) aggregate(gvr schema.GroupVersionResource, a Aggregated) bool {
+	t, ok := s.table(gvr)
+	if !ok {
+		return false
+	}
+	res := *t.res // which servers share
+	res.aggregated = a
+	s.add(&res)
+	return true
+}
+
 func (s *storage) table(gvr schema.GroupVersionResource) (*table, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -127,7 +139,11 @@ func (s *storage) write(t *table, key string, fn revise) (*record, error) {
 	if unchanged, err := sameContent(cur, obj); err != nil || unchanged {
 		return cur, err
 	}
-	next, err := newRecord(t.res, obj, s.mu.rv+1)
+	written := 1
+	if cur != nil {
+		written += cur.written
+	}
+	next, err := newRecord(t.res, obj, s.mu.rv+1, written)
 	if err != nil {
 		return nil, err
 	}
@@ -182,7 +198,7 @@ func sameContent(cur *record, obj runtime.Object) (bool, error) {
 	if cur == nil {
 		return false, nil
 	}
-	same, err := newRecord(cur.res, obj, cur.rv)
+	same, err := newRecord(cur.res, obj, cur.rv, cur.written)
 	if err != nil {
 		return false, err
 	}

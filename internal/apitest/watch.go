@@ -46,7 +46,8 @@ func (s *Server) watch(w *response) error {
 	if err != nil {
 		return err
 	}
-	rv, err := parseRV(opts.ResourceVersion)
+	aggregated := w.table.res.aggregated
+	rv, err := aggregated.version(opts.ResourceVersion)
 	if err != nil {
 		return err
 	}
@@ -61,7 +62,7 @@ func (s *Server) watch(w *response) error {
 		scope:     scopeOf(w.request, opts),
 		cursor:    rv,
 		deadline:  s.opts.Clock.Now().Add(watchTimeout(opts, w.faultOf())),
-		bookmarks: opts.AllowWatchBookmarks && !w.table.res.uncached && !w.faultOf().NoBookmarks,
+		bookmarks: opts.AllowWatchBookmarks && !w.table.res.uncached && !w.faultOf().NoBookmarks && !aggregated.NoBookmarks,
 	}
 	// The client may take the response for the beginning of the watch, so what
 	// happens from now on has to be in it.
@@ -101,7 +102,11 @@ func (wa *watcher) begin(ctx context.Context) (*initialEvents, error) {
 	s, t, opts := wa.server, wa.w.table, wa.scope.opts
 	wa.generation = s.storage.generation(t)
 	first := &initialEvents{}
-	switch wanted := opts.SendInitialEvents; {
+	wanted := opts.SendInitialEvents
+	if t.res.aggregated.NoInitialEvents {
+		wanted = nil
+	}
+	switch {
 	case wanted != nil && *wanted && opts.ResourceVersion == "":
 		first.rows, first.rv = s.storage.latest(t)
 		first.end = opts.AllowWatchBookmarks
@@ -111,8 +116,10 @@ func (wa *watcher) begin(ctx context.Context) (*initialEvents, error) {
 		}
 		first.rows, first.rv = s.storage.cached(t)
 		first.end = opts.AllowWatchBookmarks
+	case t.res.aggregated.NoReplay:
+		_, first.rv = s.storage.cached(t)
 	case wanted == nil && wa.cursor == 0:
-		// Only without the WatchList feature, whose defaults set it to true.
+		// Only without initial events, for which the defaults ask.
 		first.rows, first.rv = s.storage.cached(t)
 	case wa.cursor == 0:
 		_, first.rv = s.storage.cached(t)
@@ -150,7 +157,7 @@ func (wa *watcher) sendError(err error) error {
 func (wa *watcher) sendInitial(first *initialEvents) error {
 	wa.initial = true
 	defer func() { wa.initial = false }()
-	for _, row := range wa.scope.within(first.rows, "") {
+	for _, row := range wa.scope.aggregated.shuffle(wa.scope.within(first.rows, ""), first.rv) {
 		if !wa.scope.matches(row) {
 			continue
 		}
