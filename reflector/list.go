@@ -40,7 +40,7 @@ func (r *Reflector) list(ctx context.Context) (watch.Interface, error) {
 		return nil, err
 	}
 	r.run.listReason = ""
-	r.run.failures, r.run.cut, r.run.refused = 0, false, false
+	r.run.failures, r.run.ended, r.run.cut, r.run.refused = 0, false, false, false
 	if !r.reachedTarget() {
 		r.update(func(s *Status) { s.CaughtUp = false })
 		return nil, nil //nolint:nilnil // there is no watch behind a list in pages

@@ -281,7 +281,7 @@ func TestReflector_BlankAnswers(t *testing.T) {
 		pauses: 1,
 		want: []string{
 			"probe", "list", "commit  [a]", "caught up", "watch ", "delete a@9",
-			"probe", "list", "commit  []", "caught up", "watch ",
+			"list", "commit  []", "caught up", "watch ",
 		},
 		ok: true,
 	}} {

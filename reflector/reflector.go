@@ -171,6 +171,8 @@ type Reflector struct {
 		// reached again.
 		due time.Time
 		cut bool
+		// ended is set when a watch has ended, in time or not, since the last list.
+		ended bool
 	}
 
 	mu struct {
@@ -322,7 +324,7 @@ func (r *Reflector) log(ctx context.Context, err error) {
 	switch {
 	case errors.Is(err, ErrUnusable):
 		utilruntime.HandleErrorWithContext(ctx, err, "Unexpected watch event", "reflector", r.stock.Name(), "type", r.description)
-	case isExpired(err), isPassing(err), errors.As(err, &failed): // the consumer logs why it failed
+	case isExpired(err), isPassing(err), errors.Is(err, errNoReplay), errors.As(err, &failed): // the consumer logs why it failed
 		logger.V(4).Info("Watch closed", "reflector", r.stock.Name(), "type", r.description, "err", err)
 	default:
 		logger.Info("Warning: watch ended with error", "reflector", r.stock.Name(), "type", r.description, "err", err)
