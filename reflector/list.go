@@ -20,8 +20,16 @@ import (
 // has nothing more to say, as in client-go.
 const streamWarning = 10 * time.Second
 
+// streamPatience is for how long a streamed list may have nothing to say. Servers that
+// leave watches to storage of their own ignore that the initial state is wanted, and
+// never say where it ends.
+const streamPatience = time.Minute
+
 // errNoEnd says that a streamed list ended before it was complete.
 var errNoEnd = errors.New("streamed list ended early")
+
+// errSilent says that a streamed list does not seem to have an end.
+var errSilent = fmt.Errorf("streamed list has had nothing to say for %s", streamPatience)
 
 // list reads the whole collection into the queue, at the server's current version,
 // and marks it caught up. If the list was streamed, the watch that goes on behind it
@@ -132,7 +140,11 @@ func (r *Reflector) readStream(ctx context.Context, w watch.Interface, list Repl
 		case <-ctx.Done():
 			return "", ctx.Err()
 		case <-warning.C():
-			if r.clock.Since(last) < streamWarning {
+			switch silent := r.clock.Since(last); {
+			case silent >= streamPatience:
+				r.streamLists = false
+				return "", errSilent
+			case silent < streamWarning:
 				continue
 			}
 			klog.FromContext(ctx).Info("Warning: still waiting for the end of the streamed list", "type", r.description, "silentFor", r.clock.Since(last))
@@ -140,8 +152,8 @@ func (r *Reflector) readStream(ctx context.Context, w watch.Interface, list Repl
 			if !ok {
 				return "", errNoEnd
 			}
-			last = r.clock.Now()
 			rv, ended, err := r.addToList(event, list)
+			last = r.clock.Now() // the consumer may have been slow
 			if err != nil || ended {
 				return rv, err
 			}

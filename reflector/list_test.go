@@ -104,6 +104,17 @@ func TestReflector_StreamedList(t *testing.T) {
 		pauses: 30,
 		want:   []string{"stream", "abort [a]"},
 	}, {
+		name: "that has nothing to say for a minute, is not asked for again",
+		script: func(f *fake) {
+			f.streams = []stream{events(added("a", "3")), events(failure(expired()))}
+			f.endless = true
+		},
+		pauses: 61,
+		want: []string{
+			"stream", "abort [a]", "list", "commit 10 [p]", "caught up", "watch 10",
+			"list", "commit 10 [p]", "caught up", "watch 10",
+		},
+	}, {
 		name:   "not supported by the client",
 		script: func(f *fake) { f.streaming = false },
 		want:   []string{"list", "commit 10 [p]", "caught up", "watch 10"},
