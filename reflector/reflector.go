@@ -215,7 +215,8 @@ func New(o Options) *Reflector {
 	}
 	r.delay = backoffOrDefault(o.Backoff).DelayWithReset(r.clock, backoffReset)
 	r.streamLists = features.FeatureGates().Enabled(features.WatchListClient) &&
-		!watchlist.DoesClientNotSupportWatchListSemantics(o.ListerWatcher)
+		!watchlist.DoesClientNotSupportWatchListSemantics(o.ListerWatcher) &&
+		(isUnversioned(o.Origin.RV) || o.Origin.Replays) // else an earlier run has seen no streamed list to its end
 	r.stock = newStock(o)
 	r.description = r.stock.TypeDescription()
 	r.expect(o.Expected)
