@@ -113,6 +113,10 @@ type Options struct {
 	// the resource, or return "" if that cannot be known. A stored copy of
 	// another cluster is dropped, one of another schema is listed again.
 	Cluster, Schema func(context.Context) (string, error)
+	// Metadata lists the metadata of what the ListerWatcher lists. Required with Audit.
+	Metadata reflector.MetadataLister
+	// Audit compares the informer with the server from time to time.
+	Audit Audit
 	// DepartedRetention is how long after its delivery a delete is kept for
 	// redelivery, should the process end before having dealt with it. 0 means
 	// DefaultDepartedRetention. Only the time that processes run counts; a process

@@ -61,6 +61,9 @@ func (i *sharedIndexInformer) RunWithContext(ctx context.Context) {
 	feeders.StartWithContext(reading, i.start.reflector.Run)
 	feeders.StartWithContext(ctx, i.resync)
 	feeders.StartWithContext(ctx, i.expireDeparted)
+	if i.options.Audit.Period > 0 {
+		feeders.StartWithContext(ctx, i.auditPeriodically)
+	}
 	feeders.StartWithContext(ctx, func(ctx context.Context) {
 		<-ctx.Done()
 		i.lifecycle.queue.Close()
@@ -153,6 +156,7 @@ func (i *sharedIndexInformer) attach(ctx context.Context) (indexer.Origin, error
 	i.start.Lock()
 	i.start.storedRV, i.start.storedContact, i.start.storedClean = origin.RV, origin.Contact, origin.Clean
 	i.start.Unlock()
+	i.witness.loaded(origin.RV)
 	if err != nil {
 		// The indexer has emptied the collection and goes on writing it.
 		klog.FromContext(ctx).Error(err, "Stored objects cannot be read; listing", "informer", i.name())

@@ -72,6 +72,8 @@ type Status struct {
 	Throttled bool
 	// IndexErrors counts failed calls of index functions.
 	IndexErrors int64
+	// Audit is what came of the audits; nil if there are none.
+	Audit *AuditStatus
 }
 
 // StatusOf returns the status of an informer made by this package, also through
@@ -97,6 +99,10 @@ func (i *sharedIndexInformer) status() Status {
 	s.Residency, s.Cache, s.Throttled = i.indexer.Residency(), i.indexer.CacheStats(), i.throttled.Load()
 	s.ReadErr, s.ReadErrors = i.indexer.ReadErr(), i.indexer.ReadErrors()
 	s.Durability, s.Persistent = i.durability()
+	if i.options.Audit.Period > 0 {
+		audits := i.witness.status()
+		s.Audit = &audits
+	}
 	s.PersistedRV = s.Durability.RV
 	s.Confirmed = i.confirmed.Load()
 	if o := i.outcome.Load(); o != nil {

@@ -398,6 +398,11 @@ func (r *replacement) Add(obj any) error {
 	return nil
 }
 
+func (r *replacement) Keep(key, _, rv string) error {
+	r.names = append(r.names, "="+key+"@"+rv)
+	return nil
+}
+
 func (r *replacement) Remove(obj any) error {
 	m, _ := meta.Accessor(obj)
 	r.names = slices.DeleteFunc(r.names, func(name string) bool { return name == m.GetName() })

@@ -132,7 +132,9 @@ func (r *Reflector) watchEnded(err error) error {
 	case errors.Is(err, errOtherHistory):
 		return nil
 	case isExpired(err):
+		doubted, first := r.run.newest.doubt != (doubt{}), r.run.listReason == ""
 		r.listNext("the server has forgotten the changes since " + r.run.rv)
+		r.run.forgotten = first && !doubted
 		if !r.Status().CaughtUp {
 			return nil
 		}
@@ -233,6 +235,12 @@ func (r *Reflector) queueEvent(event watch.Event) error {
 	rv, err := r.accept(event.Object)
 	if err != nil {
 		return err
+	}
+	if event.Type != watch.Bookmark && r.isBehind(event.Object, rv) {
+		if err := r.queue.Bookmark(rv); err != nil {
+			return fmt.Errorf("%w: %w", ErrUnusable, err)
+		}
+		return r.observe(rv)
 	}
 	switch event.Type {
 	case watch.Added:
