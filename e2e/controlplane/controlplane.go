@@ -43,7 +43,7 @@ type ControlPlane struct {
 	tempDir bool
 	// member is the name of etcd's only member.
 	member string
-	creds   *credentials
+	creds  *credentials
 
 	mu struct {
 		sync.Mutex
