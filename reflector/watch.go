@@ -104,8 +104,14 @@ func (r *Reflector) follow(ctx context.Context, w watch.Interface) error {
 	return err
 }
 
+// watchOptions returns the options of the next watch. While the newest object is in
+// doubt after a probe, that is one of a round, which brings a bookmark, and with it the
+// answer, within seconds instead of a minute.
 func (r *Reflector) watchOptions() metav1.ListOptions {
 	timeout := (minWatchTimeout + rand.N(maxWatchTimeout-minWatchTimeout)).Truncate(time.Second)
+	if probed := r.run.cut || r.run.refused; probed && r.run.newest.doubt != (doubt{}) {
+		timeout = resumeTimeoutSeconds * time.Second
+	}
 	r.run.due = r.clock.Now().Add(timeout)
 	return metav1.ListOptions{
 		ResourceVersion:     r.run.rv,
