@@ -187,6 +187,8 @@ type Reflector struct {
 		// reached again.
 		due time.Time
 		cut bool
+		// replaysAsked is set once the server was asked whether it replays.
+		replaysAsked bool
 		// ended is set when a watch has ended, in time or not, since the last list.
 		ended bool
 	}

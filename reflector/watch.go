@@ -70,8 +70,8 @@ func (r *Reflector) watch(ctx context.Context, w watch.Interface) (err error) {
 // A server that is not known to replay what happens between two watches is asked
 // after each. If it has moved on, or cannot tell, the collection is listed.
 func (r *Reflector) askAgain(ctx context.Context) error {
-	replays := r.run.versioned && r.Status().Replays
-	if !r.run.cut && !r.run.refused && (replays || !r.run.ended) {
+	replays := !r.run.ended || r.run.versioned && r.replays(ctx)
+	if !r.run.cut && !r.run.refused && replays {
 		return nil
 	}
 	if !r.run.versioned {
