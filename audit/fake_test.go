@@ -54,6 +54,9 @@ type world struct {
 	// answered with, if not nil.
 	pageLimit int
 	expired   func() error
+	// keys, unless liveKeys, are those that the cache had at the first Range.
+	keys     []string
+	liveKeys bool
 	// behind makes Reached fail.
 	behind bool
 	pages  int
@@ -178,7 +181,10 @@ func (w *world) Reached(_ context.Context, rv string) error {
 
 // Range implements Local.
 func (w *world) Range(after, upTo string, fn func(string, any) bool) error {
-	for _, key := range slices.Sorted(maps.Keys(w.cache)) {
+	if w.keys == nil || w.liveKeys {
+		w.keys = slices.Sorted(maps.Keys(w.cache))
+	}
+	for _, key := range w.keys {
 		w.step()
 		if obj := w.cache[key]; key > after && (upTo == "" || key <= upTo) && obj != nil && !fn(key, obj) {
 			break

@@ -42,6 +42,7 @@ func TestRun_Random(t *testing.T) {
 
 func randomWorld(t *testing.T, r *rand.Rand, n int) Report {
 	w := newWorld()
+	w.liveKeys = n%2 == 0
 	for range 30 {
 		w.mutate(r)
 	}
