@@ -32,11 +32,15 @@ func (r *Reflector) list(ctx context.Context) (watch.Interface, error) {
 	reason := r.run.listReason
 	r.update(func(s *Status) { s.ListReason = reason })
 	klog.FromContext(ctx).V(2).Info("Listing", "type", r.description, "reason", reason)
+	// What it brings is the server's history from now on.
+	r.run.newest.doubt = doubt{}
+	r.setNewest(ObjectRef{})
+	r.run.ahead = nil
 	w, err := r.readList(ctx)
 	if err != nil {
 		return nil, err
 	}
-	r.run.listReason = ""
+	r.run.listReason, r.run.forgotten = "", false
 	r.run.failures, r.run.cut, r.run.refused = 0, false, false
 	if !r.reachedTarget() {
 		r.update(func(s *Status) { s.CaughtUp = false })
@@ -57,6 +61,14 @@ func (r *Reflector) readList(ctx context.Context) (watch.Interface, error) {
 		klog.FromContext(ctx).Info("Warning: what was deleted since the store was lost may go unnoticed",
 			"type", r.description, "lostRV", r.run.exact, "err", err)
 		r.run.exact = ""
+	}
+	if r.mayBeSparse() {
+		err := r.sparseList(ctx)
+		if err == nil || ctx.Err() != nil || isBusy(err) || errors.As(err, new(queueError)) {
+			return nil, err
+		}
+		r.run.forgotten = false
+		klog.FromContext(ctx).V(2).Info("Listing all of the objects", "type", r.description, "cause", err)
 	}
 	if r.streamLists {
 		w, err := r.streamList(ctx)
@@ -112,6 +124,7 @@ func (r *Reflector) streamList(ctx context.Context) (watch.Interface, error) {
 	if err != nil {
 		return nil, err
 	}
+	r.update(func(s *Status) { s.Replays = true }) // see there
 	r.commit(list, rv)
 	complete = true
 	return w, nil
@@ -155,8 +168,10 @@ func (r *Reflector) addToList(event watch.Event, list Replacement) (rv string, e
 	}
 	switch event.Type {
 	case watch.Added, watch.Modified:
+		r.seen(event.Object, rv)
 		err = list.Add(event.Object)
 	case watch.Deleted:
+		r.gone(event.Object)
 		err = list.Remove(event.Object)
 	case watch.Bookmark:
 		// It says nothing about other bookmarks: servers that send no others
@@ -249,9 +264,11 @@ func (r *Reflector) readPages(ctx context.Context, options metav1.ListOptions, l
 // so that one of them that is kept does not keep the others in memory.
 func (r *Reflector) addPage(page runtime.Object, list Replacement) error {
 	return r.listError(meta.EachListItemWithAlloc(page, func(obj runtime.Object) error {
-		if _, err := r.accept(obj); err != nil {
+		rv, err := r.accept(obj)
+		if err != nil {
 			return err
 		}
+		r.seen(obj, rv)
 		return list.Add(obj)
 	}))
 }

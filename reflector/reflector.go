@@ -56,6 +56,10 @@ type Replacement interface {
 	Add(obj any) error
 	// Remove takes an object out again. Its errors are those of Add.
 	Remove(obj any) error
+	// Keep adds the object that is stored under a key, as it is, provided that it is
+	// the given version of it. Otherwise the consumer fails, sooner or later. Errors
+	// are those of Add.
+	Keep(key, uid, rv string) error
 	// Commit queues the list as the state at rv.
 	Commit(rv string)
 	// Abort says that the list will not arrive whole. After Commit it is called
@@ -73,6 +77,9 @@ type Origin struct {
 	// NoBookmarks says that the server was seen not to send bookmarks, so that
 	// waiting for a proof is pointless.
 	NoBookmarks bool
+	// Replays and Newest are those of an earlier Status.
+	Replays bool
+	Newest  ObjectRef
 	// Bytes is the size of the copy.
 	Bytes int64
 	// Clean says that handlers have been told nothing that is not in the copy.
@@ -100,8 +107,11 @@ type Options struct {
 	// Cluster and Schema, if set, identify the cluster and the schema of the
 	// resource; see Origin. An empty answer means that it cannot be known, as
 	// does an error or no answer within 5 s while the collection itself can be
-	// read. They are asked once.
+	// read. They are asked once. How clusters compare is said at IssuerKeys.
 	Cluster, Schema func(context.Context) (string, error)
+
+	// Sparse, if set, lets lists read what differs only, where that is worthwhile.
+	Sparse *Sparse
 
 	// WatchErrorHandler defaults to cache.DefaultWatchErrorHandler.
 	WatchErrorHandler cache.WatchErrorHandlerWithContext
@@ -129,6 +139,7 @@ type Reflector struct {
 	expectedGVK  *schema.GroupVersionKind
 	description  string
 	streamLists  bool
+	sparse       *Sparse
 	stock        *stock
 
 	// run belongs to the goroutine of Run.
@@ -137,6 +148,14 @@ type Reflector struct {
 		rv string
 		// listReason, if not empty, says why the next thing to do is a list.
 		listReason string
+		// forgotten is set when the reason is that the server has forgotten the
+		// changes since rv, and nothing else.
+		forgotten bool
+		// notSparse is set when the objects were found not to be large.
+		notSparse bool
+		// ahead has the versions of objects that are newer than rv. It is not
+		// emptied when rv has passed them, but there are few.
+		ahead map[string]string
 		// exact, if not empty, is the version at which to list, because the consumer
 		// has lost what it had then. exactFailures counts the attempts that the
 		// server has answered with an error.
@@ -150,6 +169,7 @@ type Reflector struct {
 		target string
 		// silentRounds counts rounds of resuming in which nothing arrived.
 		silentRounds int
+		newest       newestObject
 		// failures counts watches in a row that failed, or ended at once, although
 		// the server was there.
 		failures int
@@ -194,6 +214,7 @@ func New(o Options) *Reflector {
 		listBelow:   o.ListBelow,
 		cluster:     o.Cluster,
 		schema:      o.Schema,
+		sparse:      o.Sparse,
 		handleError: o.WatchErrorHandler,
 		clock:       o.Clock,
 	}
@@ -211,6 +232,8 @@ func New(o Options) *Reflector {
 	r.expect(o.Expected)
 	r.mu.status.Phase = PhaseStarting
 	r.run.rv, r.run.listReason = o.Origin.RV, firstReason(o)
+	r.run.newest.ref, r.mu.status.Newest = o.Origin.Newest, o.Origin.Newest
+	r.mu.status.Replays = o.Origin.Replays
 	return r
 }
 
@@ -339,6 +362,7 @@ func (r *Reflector) cycle(ctx context.Context) (err error) {
 
 // listNext makes a list the next thing to do.
 func (r *Reflector) listNext(reason string) {
+	r.run.forgotten = false
 	if r.run.listReason == "" {
 		r.run.listReason = reason
 	}
@@ -369,6 +393,14 @@ func (r *Reflector) show(ctx context.Context, why string) {
 	}
 	logger.Info("Showing stored objects before they are confirmed", "type", r.description, "reason", why)
 	r.queue.CaughtUp(false)
+}
+
+// showResumed shows a copy from which a watch was accepted, if the policy wants that
+// and nothing speaks against it.
+func (r *Reflector) showResumed(ctx context.Context) {
+	if r.policy.resumed && r.run.newest.doubt == (doubt{}) {
+		r.show(ctx, "the watch was accepted")
+	}
 }
 
 // showStale waits until the server has been out of reach for the time that the
