@@ -62,10 +62,20 @@ func (c caller) watch(ctx context.Context, opts metav1.ListOptions) (watch.Inter
 	return client.Interface().(watcher).Watch(ctx, opts)
 }
 
+// applyTweak applies tweak to opts. What opts select by field, which is how a reflector
+// asks for one object, is selected in addition to what tweak selects: most tweaks set
+// their selector in place of what is there.
 func applyTweak(tweak internalinterfaces.TweakListOptionsFunc, opts *metav1.ListOptions) {
-	if tweak != nil {
-		tweak(opts)
+	if tweak == nil {
+		return
 	}
+	asked := opts.FieldSelector
+	opts.FieldSelector = ""
+	tweak(opts)
+	if asked != "" && opts.FieldSelector != "" {
+		asked = "," + asked
+	}
+	opts.FieldSelector += asked
 }
 
 // client calls the two accessors that lead to the client of the resource.

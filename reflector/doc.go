@@ -38,6 +38,10 @@
 //     row that fails, although the collection can be read and the server is not
 //     busy, leads to a list: for servers that say something else when they mean that
 //     a version has expired, and for collections that can be listed only.
+//   - An answer with neither a version nor objects is an error, not an empty
+//     collection, if the stored copy, the last list or the page before had a
+//     version: client-go decodes JSON of something else, as proxies send it, to
+//     that.
 //   - A server that has gone back in time is followed there, also while it is
 //     watched, unless it has passed the version that was read by the time it can be
 //     reached again.

@@ -235,6 +235,9 @@ func (f *fake) probed(o metav1.ListOptions) (runtime.Object, error) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if selector.Empty() {
+		return listOf(f.rv, f.items[:min(1, len(f.items))]...), nil
+	}
 	name, _ := selector.RequiresExactMatch("metadata.name")
 	if obj := f.has[name]; obj != nil {
 		return listOf(f.rv, obj), nil

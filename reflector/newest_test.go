@@ -143,6 +143,30 @@ func TestReflector_Newest_WhileRunning(t *testing.T) {
 	})
 }
 
+// TestReflector_Newest_WhileRunning_AsksForABookmark checks that the watch after a probe
+// that left the newest object in doubt is one that brings a bookmark soon, and that it is
+// the only one: there are servers that send none.
+func TestReflector_Newest_WhileRunning_AsksForABookmark(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fake) {
+		f.streams = []stream{closing(modified("a", "9"), added("b", "10"))}
+		f.onCaughtUp = func() {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			delete(f.has, "b")
+			f.rv = "12"
+		}
+		f.run(2*pause + 4*time.Second)
+		f.want("probe", "watch 5", "update a@9", "add b@10", "caught up", "probe", "watch 10", "watch 10")
+		after := f.asked[len(f.asked)-2:]
+		if got := *after[0].TimeoutSeconds; got != 3 {
+			t.Errorf("the watch after the probe lasts %d s, want 3", got)
+		}
+		if got := *after[1].TimeoutSeconds; got < 300 {
+			t.Errorf("the watch after that lasts %d s, want 300 or more", got)
+		}
+	})
+}
+
 // TestReflector_Newest_IsWhatWasSeen checks what the next start is told.
 func TestReflector_Newest_IsWhatWasSeen(t *testing.T) {
 	newest := func(t *testing.T, script func(f *fake)) (ref reflector.ObjectRef) {
