@@ -100,6 +100,7 @@ func (b *builder) build(t target, lw cache.ListerWatcher) cache.SharedIndexInfor
 	}
 	b.persist(t, &o)
 	b.config.reside(t, &o)
+	b.auditing(t, &o)
 	inf, err := b.newInformer(lw, t.example, o)
 	if err != nil {
 		return b.failing(t.example, err)

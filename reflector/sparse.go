@@ -64,9 +64,9 @@ func (r *Reflector) sparseList(ctx context.Context) error {
 		return err
 	}
 	klog.FromContext(ctx).V(2).Info("Listed metadata", "type", r.description, "objects", l.listed, "read", l.reads)
+	r.update(func(s *Status) { s.SparseLists++ }) // before anybody can see the list
 	r.commit(l.list, rv)
 	r.run.ahead = l.ahead
-	r.update(func(s *Status) { s.SparseLists++ })
 	return nil
 }
 
