@@ -123,7 +123,7 @@ func TestRun_EndsEarly(t *testing.T) {
 		"behind":                   {func(w *world, _ *Options) { w.behind = true; w.put(key(0), "new") }, ErrBehind},
 		"too many deletes":         {func(w *world, o *Options) { delete(w.cache, key(0)); o.Local = busy{w} }, ErrBusy},
 		"listed all the time":      {func(w *world, _ *Options) { w.step = w.list }, ErrUnsettled},
-		"never readable":           {func(w *world, o *Options) { o.Local = unreadable{w} }, ErrUnsettled},
+		"never readable":           {func(w *world, o *Options) { o.Local = unreadable{w, failed} }, failed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -153,8 +153,11 @@ func tampered(w *world, change func(*metav1.PartialObjectMetadataList)) Lister {
 // to remember.
 type (
 	bare       struct{ *world }
-	unreadable struct{ *world }
-	busy       struct{ *world }
+	unreadable struct {
+		*world
+		err error
+	}
+	busy struct{ *world }
 )
 
 func (bare) Range(_, _ string, fn func(string, any) bool) error {
@@ -162,7 +165,7 @@ func (bare) Range(_, _ string, fn func(string, any) bool) error {
 	return nil
 }
 
-func (unreadable) Range(string, string, func(string, any) bool) error { return ErrUnsettled }
+func (u unreadable) Range(string, string, func(string, any) bool) error { return u.err }
 
 func (busy) Deleted(string) (bool, error) { return false, ErrBusy }
 
