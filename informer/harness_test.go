@@ -50,6 +50,8 @@ type world struct {
 	onDisk bool
 	// selector limits what informers list.
 	selector string
+	// padding makes objects that are created or updated larger.
+	padding string
 }
 
 // whileDown changes the server while nobody can watch it, and makes it forget the
@@ -196,15 +198,24 @@ func configMap(name, value string) *corev1.ConfigMap {
 func (w *world) create(names ...string) {
 	w.t.Helper()
 	for _, name := range names {
-		if err := w.server.Create(configMap(name, "created")); err != nil {
+		if err := w.server.Create(w.configMap(name, "created")); err != nil {
 			w.t.Fatal(err)
 		}
 	}
 }
 
+// configMap is configMap with padding.
+func (w *world) configMap(name, value string) *corev1.ConfigMap {
+	cm := configMap(name, value)
+	if w.padding != "" {
+		cm.Data["padding"] = w.padding
+	}
+	return cm
+}
+
 func (w *world) update(name, value string) {
 	w.t.Helper()
-	if err := w.server.Update(configMap(name, value)); err != nil {
+	if err := w.server.Update(w.configMap(name, value)); err != nil {
 		w.t.Fatal(err)
 	}
 }

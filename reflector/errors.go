@@ -22,9 +22,6 @@ var errBlank = errors.New("the answer has neither a resourceVersion nor objects;
 // errNoVersion explains what is wrong with a bookmark.
 var errNoVersion = errors.New("the bookmark has no resourceVersion")
 
-// errNoReplay says that a watch cannot go on from where another has ended.
-var errNoReplay = errors.New("the server may not tell what has happened between two watches")
-
 // queueError wraps what the consumer of the queue reported.
 type queueError struct{ cause error }
 

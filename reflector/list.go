@@ -43,11 +43,12 @@ func (r *Reflector) list(ctx context.Context) (watch.Interface, error) {
 	// What it brings is the server's history from now on.
 	r.run.newest.doubt = doubt{}
 	r.setNewest(ObjectRef{})
+	r.run.ahead = nil
 	w, err := r.readList(ctx)
 	if err != nil {
 		return nil, err
 	}
-	r.run.listReason = ""
+	r.run.listReason, r.run.forgotten = "", false
 	r.run.failures, r.run.ended, r.run.cut, r.run.refused = 0, false, false, false
 	if !r.reachedTarget() {
 		r.update(func(s *Status) { s.CaughtUp = false })
@@ -68,6 +69,14 @@ func (r *Reflector) readList(ctx context.Context) (watch.Interface, error) {
 		klog.FromContext(ctx).Info("Warning: what was deleted since the store was lost may go unnoticed",
 			"type", r.description, "lostRV", r.run.exact, "err", err)
 		r.run.exact = ""
+	}
+	if r.mayBeSparse() {
+		err := r.sparseList(ctx)
+		if err == nil || ctx.Err() != nil || isBusy(err) || errors.As(err, new(queueError)) {
+			return nil, err
+		}
+		r.run.forgotten = false
+		klog.FromContext(ctx).V(2).Info("Listing all of the objects", "type", r.description, "cause", err)
 	}
 	if r.streamLists {
 		w, err := r.streamList(ctx)

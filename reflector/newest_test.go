@@ -143,6 +143,30 @@ func TestReflector_Newest_WhileRunning(t *testing.T) {
 	})
 }
 
+// TestReflector_Newest_WhileRunning_AsksForABookmark checks that the watch after a probe
+// that left the newest object in doubt is one that brings a bookmark soon, and that it is
+// the only one: there are servers that send none.
+func TestReflector_Newest_WhileRunning_AsksForABookmark(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fake) {
+		f.streams = []stream{closing(modified("a", "9"), added("b", "10"))}
+		f.onCaughtUp = func() {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			delete(f.has, "b")
+			f.rv = "12"
+		}
+		f.run(2*pause + 4*time.Second)
+		f.want("probe", "watch 5", "update a@9", "add b@10", "caught up", "probe", "watch 10", "watch 10")
+		after := f.asked[len(f.asked)-2:]
+		if got := *after[0].TimeoutSeconds; got != 3 {
+			t.Errorf("the watch after the probe lasts %d s, want 3", got)
+		}
+		if got := *after[1].TimeoutSeconds; got < 300 {
+			t.Errorf("the watch after that lasts %d s, want 300 or more", got)
+		}
+	})
+}
+
 // TestReflector_Newest_IsWhatWasSeen checks what the next start is told.
 func TestReflector_Newest_IsWhatWasSeen(t *testing.T) {
 	newest := func(t *testing.T, script func(f *fake)) (ref reflector.ObjectRef) {
@@ -200,16 +224,30 @@ func TestReflector_UnknownServer(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fake) {
-				f.options.Origin.Replays = false
+				f.options.Origin.Replays, f.remembers = false, true
 				f.streams = []stream{events(test.events...)}
-				f.run(4 * time.Second)
+				f.run(6 * time.Second)
 				f.want(test.want...)
-				if got, want := f.r.Status().Replays, len(test.events) > 1; got != want {
-					t.Errorf("replays = %v, want %v", got, want)
+				if got, want := f.r.Status().Replays, len(test.events) > 1; got != want || f.canaries != 1 {
+					t.Errorf("replays = %v after %d questions, want %v after one", got, f.canaries, want)
 				}
 			})
 		})
 	}
+}
+
+// TestReflector_UnknownServer_Forgets checks that one which says that it has forgotten
+// something is believed.
+func TestReflector_UnknownServer_Forgets(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fake) {
+		f.options.Origin.Replays = false
+		f.streams = []stream{events(modified("a", "11"))}
+		f.run(time.Second)
+		f.want("probe", "watch 5", "update a@11", "caught up")
+		if !f.r.Status().Replays {
+			t.Error("the next start does not know")
+		}
+	})
 }
 
 // TestReflector_ClusterByKeys checks the identity of a cluster for those who may not read

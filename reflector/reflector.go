@@ -57,6 +57,10 @@ type Replacement interface {
 	Add(obj any) error
 	// Remove takes an object out again. Its errors are those of Add.
 	Remove(obj any) error
+	// Keep adds the object that is stored under a key, as it is, provided that it is
+	// the given version of it. Otherwise the consumer fails, sooner or later. Errors
+	// are those of Add.
+	Keep(key, uid, rv string) error
 	// Commit queues the list as the state at rv.
 	Commit(rv string)
 	// Abort says that the list will not arrive whole. After Commit it is called
@@ -107,6 +111,9 @@ type Options struct {
 	// read. They are asked once. How clusters compare is said at IssuerKeys.
 	Cluster, Schema func(context.Context) (string, error)
 
+	// Sparse, if set, lets lists read what differs only, where that is worthwhile.
+	Sparse *Sparse
+
 	// WatchErrorHandler defaults to cache.DefaultWatchErrorHandler.
 	WatchErrorHandler cache.WatchErrorHandlerWithContext
 	// Backoff defaults to client-go's: 0.8 s doubling to 30 s, with jitter, which
@@ -133,6 +140,7 @@ type Reflector struct {
 	expectedGVK  *schema.GroupVersionKind
 	description  string
 	streamLists  bool
+	sparse       *Sparse
 	stock        *stock
 
 	// run belongs to the goroutine of Run.
@@ -144,6 +152,14 @@ type Reflector struct {
 		versioned bool
 		// listReason, if not empty, says why the next thing to do is a list.
 		listReason string
+		// forgotten is set when the reason is that the server has forgotten the
+		// changes since rv, and nothing else.
+		forgotten bool
+		// notSparse is set when the objects were found not to be large.
+		notSparse bool
+		// ahead has the versions of objects that are newer than rv. It is not
+		// emptied when rv has passed them, but there are few.
+		ahead map[string]string
 		// exact, if not empty, is the version at which to list, because the consumer
 		// has lost what it had then. exactFailures counts the attempts that the
 		// server has answered with an error.
@@ -171,6 +187,8 @@ type Reflector struct {
 		// reached again.
 		due time.Time
 		cut bool
+		// replaysAsked is set once the server was asked whether it replays.
+		replaysAsked bool
 		// ended is set when a watch has ended, in time or not, since the last list.
 		ended bool
 	}
@@ -204,6 +222,7 @@ func New(o Options) *Reflector {
 		listBelow:   o.ListBelow,
 		cluster:     o.Cluster,
 		schema:      o.Schema,
+		sparse:      o.Sparse,
 		handleError: o.WatchErrorHandler,
 		clock:       o.Clock,
 	}
@@ -359,6 +378,7 @@ func (r *Reflector) cycle(ctx context.Context) (err error) {
 
 // listNext makes a list the next thing to do.
 func (r *Reflector) listNext(reason string) {
+	r.run.forgotten = false
 	if r.run.listReason == "" {
 		r.run.listReason = reason
 	}

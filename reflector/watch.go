@@ -70,8 +70,8 @@ func (r *Reflector) watch(ctx context.Context, w watch.Interface) (err error) {
 // A server that is not known to replay what happens between two watches is asked
 // after each. If it has moved on, or cannot tell, the collection is listed.
 func (r *Reflector) askAgain(ctx context.Context) error {
-	replays := r.run.versioned && r.Status().Replays
-	if !r.run.cut && !r.run.refused && (replays || !r.run.ended) {
+	replays := !r.run.ended || r.run.versioned && r.replays(ctx)
+	if !r.run.cut && !r.run.refused && replays {
 		return nil
 	}
 	if !r.run.versioned {
@@ -104,8 +104,14 @@ func (r *Reflector) follow(ctx context.Context, w watch.Interface) error {
 	return err
 }
 
+// watchOptions returns the options of the next watch. While the newest object is in
+// doubt after a probe, that is one of a round, which brings a bookmark, and with it the
+// answer, within seconds instead of a minute.
 func (r *Reflector) watchOptions() metav1.ListOptions {
 	timeout := (minWatchTimeout + rand.N(maxWatchTimeout-minWatchTimeout)).Truncate(time.Second)
+	if probed := r.run.cut || r.run.refused; probed && r.run.newest.doubt != (doubt{}) {
+		timeout = resumeTimeoutSeconds * time.Second
+	}
 	r.run.due = r.clock.Now().Add(timeout)
 	return metav1.ListOptions{
 		ResourceVersion:     r.run.rv,
@@ -143,7 +149,9 @@ func (r *Reflector) watchEnded(err error) error {
 	case errors.Is(err, errOtherHistory):
 		return nil
 	case isExpired(err):
+		doubted, first := r.run.newest.doubt != (doubt{}), r.run.listReason == ""
 		r.listNext("the server has forgotten the changes since " + r.run.rv)
+		r.run.forgotten = first && !doubted
 		if !r.Status().CaughtUp {
 			return nil
 		}
@@ -244,6 +252,12 @@ func (r *Reflector) queueEvent(event watch.Event) error {
 	rv, err := r.accept(event.Object)
 	if err != nil {
 		return err
+	}
+	if event.Type != watch.Bookmark && r.isBehind(event.Object, rv) {
+		if err := r.queue.Bookmark(rv); err != nil {
+			return fmt.Errorf("%w: %w", ErrUnusable, err)
+		}
+		return r.observe(rv)
 	}
 	switch event.Type {
 	case watch.Added:

@@ -211,11 +211,15 @@ func TestReflector_WatchWithoutReplay(t *testing.T) {
 		name:   "it sends bookmarks",
 		script: func(f *fake) { f.rv = "6"; f.options.Origin.RV = "6"; f.streams = []stream{events(bookmark("6"))} },
 		want:   []string{"bookmark @6", "watch 6"},
+	}, {
+		name:   "it says what it has forgotten",
+		script: func(f *fake) { f.remembers = false },
+		want:   []string{"watch 5"},
 	}} {
 		t.Run(test.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fake) {
 				f.rv = "5"
-				f.options.Origin.Replays = false
+				f.options.Origin.Replays, f.remembers = false, true
 				if test.script != nil {
 					test.script(f)
 				}
