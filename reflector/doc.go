@@ -52,6 +52,12 @@
 //   - Watch error handlers are told what client-go tells them: lists that failed,
 //     and watches that could not be opened, unless the server is busy or refuses
 //     the connection. Status tells the rest.
+//   - A watch goes on from where another ended only if the server is known to
+//     tell what has happened since: if it gives versions, and has sent a bookmark.
+//     Otherwise the version is asked for before, and the collection is listed if
+//     that has moved, or if there is none.
+//   - The pause between two attempts is client-go's, or what the server asks for
+//     if that is longer.
 //   - Stopping takes effect at once, also while a request is under way that knows no
 //     context; what comes of it is thrown away.
 //   - An object that cannot be queued, because of its type, its key or a failing
