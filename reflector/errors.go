@@ -63,6 +63,12 @@ func isRejected(err error) bool {
 		apierrors.IsNotAcceptable(err) || apierrors.IsMethodNotSupported(err)
 }
 
+// isAnswer reports whether it was the server that has said no, in whatever way.
+func isAnswer(err error) bool {
+	var answer apierrors.APIStatus
+	return errors.As(err, &answer)
+}
+
 // isDenied reports whether the server is there and says no.
 func isDenied(err error) bool {
 	return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err)

@@ -87,6 +87,10 @@ func TestReflector_Newest(t *testing.T) {
 		script: func(f *fake) { rejects(f) },
 		want:   []string{"probe", "probe", "watch 5", "bookmark @10", "caught up"},
 	}, {
+		name:   "the server breaks when it is to select by name",
+		script: func(f *fake) { f.probeErrs = []error{internal()} },
+		want:   []string{"probe", "probe", "watch 5", "bookmark @10", "caught up"},
+	}, {
 		name:   "the client selects something else",
 		script: func(f *fake) { f.has["n"] = of("w", "other", "3") },
 		want:   []string{"probe", "watch 5", "bookmark @10", "caught up"},
