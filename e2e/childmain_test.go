@@ -37,7 +37,9 @@ const childEnv = "WARMCACHE_E2E_CHILD"
 
 // childConfig is what a process with informers is given.
 type childConfig struct {
-	Host, Token            string
+	Host, Token string
+	// TokenFile, if set, has the token.
+	TokenFile              string
 	CA                     []byte
 	UserAgent, ContentType string
 
@@ -228,7 +230,7 @@ func (p *process) makeInformers(db store.Store) ([]source, error) {
 
 func (p *process) restConfig() *rest.Config {
 	return &rest.Config{
-		Host: p.config.Host, BearerToken: p.config.Token, QPS: -1,
+		Host: p.config.Host, BearerToken: p.config.Token, BearerTokenFile: p.config.TokenFile, QPS: -1,
 		TLSClientConfig: rest.TLSClientConfig{CAData: p.config.CA},
 		UserAgent:       p.config.UserAgent,
 		ContentConfig:   rest.ContentConfig{ContentType: p.config.ContentType},

@@ -157,6 +157,9 @@ func TestReflector_Newest_WhileRunning_AsksForABookmark(t *testing.T) {
 		}
 		f.run(2*pause + 4*time.Second)
 		f.want("probe", "watch 5", "update a@9", "add b@10", "caught up", "probe", "watch 10", "watch 10")
+		if t.Failed() {
+			return
+		}
 		after := f.asked[len(f.asked)-2:]
 		if got := *after[0].TimeoutSeconds; got != 3 {
 			t.Errorf("the watch after the probe lasts %d s, want 3", got)
@@ -254,6 +257,7 @@ func TestReflector_ClusterByKeys(t *testing.T) {
 		{"keys cannot be read any more", "keys:a", "", nil, false},
 		{"more can be read now", "keys:a", "uid", nil, false},
 		{"less can be read now", "uid", "keys:a", nil, false},
+		{"other keys, and an older version of the object", "keys:a", "keys:b", of("u", "n", "3"), false},
 		{"another UID, and the newest object is there", "uid", "other", of("u", "n", "4"), true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -262,11 +266,16 @@ func TestReflector_ClusterByKeys(t *testing.T) {
 				f.options.Origin.Newest = reflector.ObjectRef{Key: "n", UID: "u", RV: "4"}
 				if test.has != nil {
 					f.has["n"] = test.has
+				} else {
+					f.rv = "4" // which is reason enough to list
 				}
 				f.run(pause / 10)
 				s := f.r.Status()
 				if s.Foreign != test.foreign || (f.count("reset") == 1) != test.foreign || s.Cluster != test.cluster {
 					t.Errorf("foreign %v, cluster %q, %d resets; want foreign %v", s.Foreign, s.Cluster, f.count("reset"), test.foreign)
+				}
+				if got := strings.Contains(s.ListReason, "another cluster"); got != test.foreign {
+					t.Errorf("listed because %q, foreign %v", s.ListReason, test.foreign)
 				}
 			})
 		})
