@@ -44,8 +44,8 @@ type Local interface {
 	Reached(ctx context.Context, rv string) error
 	// Range calls fn, until it returns false, with the objects behind the key after up
 	// to and including upTo, in the order of the keys. An empty upTo is no end. An
-	// object that is there from the beginning to the end of the call comes once, in a
-	// state that it has had meanwhile. It fails with ErrUnsettled while objects cannot
+	// object that is there from the first call of the run to the end of this one comes
+	// once, in a state that it has had during this one; others may come or not. It fails with ErrUnsettled while objects cannot
 	// be read.
 	Range(after, upTo string, fn func(key string, obj any) bool) error
 	// Get returns one object.

@@ -45,6 +45,17 @@ func (c caller) list(ctx context.Context, opts metav1.ListOptions) (runtime.Obje
 	return out[0].Interface().(runtime.Object), nil
 }
 
+// get reads one object.
+func (c caller) get(ctx context.Context, namespace, name string) (runtime.Object, error) {
+	c.namespace = namespace
+	args := []reflect.Value{reflect.ValueOf(ctx), reflect.ValueOf(name), reflect.ValueOf(metav1.GetOptions{})}
+	out := c.client().MethodByName("Get").Call(args)
+	if err, failed := out[1].Interface().(error); failed {
+		return nil, err
+	}
+	return out[0].Interface().(runtime.Object), nil
+}
+
 func (c caller) watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 	client := c.client()
 	applyTweak(c.tweak, &opts)

@@ -109,10 +109,7 @@ func (i *sharedIndexInformer) repair(ctx context.Context, report *audit.Report, 
 	}
 	klog.FromContext(ctx).Info("Warning: the cache differs from the server; listing", "informer", i.name(),
 		"report", *report, "keys", report.Examples, "err", report.Err)
-	lists := i.witness.request(repairOf(*report))
-	i.lifecycle.queue.Wake()
-	err := i.witness.await(ctx, i.clock.After(repairPatience), func(w *witnessed) bool { return w.lists > lists && !w.listing })
-	if err != nil {
+	if err := i.awaitList(ctx, repairOf(*report)); err != nil {
 		report.Err = fmt.Errorf("the list that repairs was not applied within %s: %w", repairPatience, err)
 		return
 	}
@@ -124,6 +121,21 @@ func (i *sharedIndexInformer) repair(ctx context.Context, report *audit.Report, 
 		report.Err = audit.ErrUnrepaired
 	default:
 		report.Repaired = true
+	}
+}
+
+// awaitList has everything listed and applied, whatever its version. A list that was
+// under way may have been one that reads only objects of other versions.
+func (i *sharedIndexInformer) awaitList(ctx context.Context, why error) error {
+	patience := i.clock.After(repairPatience)
+	for {
+		sparse := i.start.reflector.Status().SparseLists
+		lists := i.witness.request(why)
+		i.lifecycle.queue.Wake()
+		err := i.witness.await(ctx, patience, func(w *witnessed) bool { return w.lists > lists && !w.listing })
+		if err != nil || i.start.reflector.Status().SparseLists == sparse {
+			return err
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -115,6 +116,10 @@ type Options struct {
 	Cluster, Schema func(context.Context) (string, error)
 	// Metadata lists the metadata of what the ListerWatcher lists. Required with Audit.
 	Metadata reflector.MetadataLister
+	// Get reads one object of what the ListerWatcher lists. With it and Metadata, an
+	// informer of large objects whose stored version the server has forgotten reads
+	// only those that have changed, if they are few; see reflector.Sparse.
+	Get func(ctx context.Context, namespace, name string) (runtime.Object, error)
 	// Audit compares the informer with the server from time to time.
 	Audit Audit
 	// DepartedRetention is how long after its delivery a delete is kept for

@@ -45,11 +45,12 @@ type Status struct {
 	Staleness time.Duration
 	// Objects is the number of objects.
 	Objects int
-	// Lists counts lists of the whole collection and Watches accepted watches.
+	// Lists counts lists of the whole collection, SparseLists those of them that read
+	// what differed only, and Watches accepted watches.
 	// ListReason says why the last list was made; it is empty as long as the
 	// informer runs on resumed watches alone.
-	Lists, Watches int
-	ListReason     string
+	Lists, SparseLists, Watches int
+	ListReason                  string
 	// Err is why the last request to the server failed; nil if it did not.
 	Err error
 	// Persistent says whether changes are being written to a store that outlives
@@ -119,7 +120,7 @@ func (i *sharedIndexInformer) status() Status {
 	if r != nil {
 		rs = r.Status()
 		s.Phase, s.ServerRV, s.ReadRV, s.Err = rs.Phase, rs.ServerRV, rs.RV, rs.Err
-		s.Lists, s.Watches, s.ListReason = rs.Lists, rs.Watches, rs.ListReason
+		s.Lists, s.SparseLists, s.Watches, s.ListReason = rs.Lists, rs.SparseLists, rs.Watches, rs.ListReason
 	}
 	if !rs.Contact.IsZero() {
 		s.Contact, startedAt = rs.Contact, rs.Contact

@@ -119,6 +119,7 @@ func (r *Reflector) catchUp(ctx context.Context) error {
 		}
 	}
 	for r.run.listReason == "" && !r.Status().CaughtUp && ctx.Err() == nil {
+		r.replays(ctx) // else events prove nothing
 		if err := r.round(ctx); err != nil {
 			return err
 		}
@@ -235,7 +236,7 @@ func (r *Reflector) setResuming(resuming bool) {
 
 func (r *Reflector) countRound(moved bool) {
 	if r.reachedTarget() {
-		r.listNext("the server has sent no bookmark yet, so that its events prove nothing")
+		r.listNext("the server is not known to tell what has happened since a version, so that its events prove nothing")
 		return
 	}
 	if moved {
@@ -266,8 +267,6 @@ func (r *Reflector) observe(rv string) error {
 	case r.run.listReason != "":
 		return errOtherHistory
 	case !r.Status().CaughtUp && r.reachedTarget() && r.Status().Replays:
-		// There are servers that accept any version to watch from, and begin with
-		// what happens next (kptdev/kpt#1101); their events prove nothing.
 		r.caughtUp()
 	}
 	return nil

@@ -16,6 +16,9 @@ var ErrUnusable = errors.New("object from the API server cannot be used")
 // errTable explains what is wrong with a table.
 var errTable = errors.New("the client asks for tables, which hold no objects")
 
+// errBlank explains what is wrong with an answer that client-go takes for a list.
+var errBlank = errors.New("the answer has neither a resourceVersion nor objects; something between here and the API server may have sent it")
+
 // errNoVersion explains what is wrong with a bookmark.
 var errNoVersion = errors.New("the bookmark has no resourceVersion")
 

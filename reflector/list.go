@@ -20,8 +20,16 @@ import (
 // has nothing more to say, as in client-go.
 const streamWarning = 10 * time.Second
 
+// streamPatience is for how long a streamed list may have nothing to say. Servers that
+// leave watches to storage of their own ignore that the initial state is wanted, and
+// never say where it ends.
+const streamPatience = time.Minute
+
 // errNoEnd says that a streamed list ended before it was complete.
 var errNoEnd = errors.New("streamed list ended early")
+
+// errSilent says that a streamed list does not seem to have an end.
+var errSilent = fmt.Errorf("streamed list has had nothing to say for %s", streamPatience)
 
 // list reads the whole collection into the queue, at the server's current version,
 // and marks it caught up. If the list was streamed, the watch that goes on behind it
@@ -41,7 +49,7 @@ func (r *Reflector) list(ctx context.Context) (watch.Interface, error) {
 		return nil, err
 	}
 	r.run.listReason, r.run.forgotten = "", false
-	r.run.failures, r.run.cut, r.run.refused = 0, false, false
+	r.run.failures, r.run.ended, r.run.cut, r.run.refused = 0, false, false, false
 	if !r.reachedTarget() {
 		r.update(func(s *Status) { s.CaughtUp = false })
 		return nil, nil //nolint:nilnil // there is no watch behind a list in pages
@@ -62,7 +70,7 @@ func (r *Reflector) readList(ctx context.Context) (watch.Interface, error) {
 			"type", r.description, "lostRV", r.run.exact, "err", err)
 		r.run.exact = ""
 	}
-	if r.sparse != nil && r.run.forgotten {
+	if r.mayBeSparse() {
 		err := r.sparseList(ctx)
 		if err == nil || ctx.Err() != nil || isBusy(err) || errors.As(err, new(queueError)) {
 			return nil, err
@@ -84,7 +92,7 @@ func (r *Reflector) readList(ctx context.Context) (watch.Interface, error) {
 // commit queues a list that has arrived whole.
 func (r *Reflector) commit(list Replacement, rv string) {
 	list.Commit(rv)
-	r.run.rv = rv
+	r.run.rv, r.run.versioned = rv, !isUnversioned(rv)
 	current := rv != r.run.exact
 	if current {
 		r.run.target = rv
@@ -141,7 +149,11 @@ func (r *Reflector) readStream(ctx context.Context, w watch.Interface, list Repl
 		case <-ctx.Done():
 			return "", ctx.Err()
 		case <-warning.C():
-			if r.clock.Since(last) < streamWarning {
+			switch silent := r.clock.Since(last); {
+			case silent >= streamPatience:
+				r.streamLists = false
+				return "", errSilent
+			case silent < streamWarning:
 				continue
 			}
 			klog.FromContext(ctx).Info("Warning: still waiting for the end of the streamed list", "type", r.description, "silentFor", r.clock.Since(last))
@@ -149,8 +161,8 @@ func (r *Reflector) readStream(ctx context.Context, w watch.Interface, list Repl
 			if !ok {
 				return "", errNoEnd
 			}
-			last = r.clock.Now()
 			rv, ended, err := r.addToList(event, list)
+			last = r.clock.Now() // the consumer may have been slow
 			if err != nil || ended {
 				return rv, err
 			}
@@ -273,6 +285,20 @@ func (r *Reflector) addPage(page runtime.Object, list Replacement) error {
 	}))
 }
 
+// listCall makes one request for a list. An answer that has nothing in it is taken
+// for an empty collection only if the server is not known to give versions.
 func (r *Reflector) listCall(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-	return interruptible(ctx, func() (runtime.Object, error) { return r.lw.ListWithContext(ctx, options) }, nil)
+	list, err := interruptible(ctx, func() (runtime.Object, error) { return r.lw.ListWithContext(ctx, options) }, nil)
+	if err == nil && isBlank(list) && (r.run.versioned || options.Continue != "") {
+		return nil, fmt.Errorf("%w: %w", ErrUnusable, errBlank)
+	}
+	return list, err
+}
+
+// isBlank reports whether an answer has neither objects nor a version. That is how
+// client-go decodes JSON which is not a list of the expected type: {}, a Status of
+// success, another kind. Proxies and portals say such things, with status 200.
+func isBlank(list runtime.Object) bool {
+	accessor, err := meta.ListAccessor(list)
+	return err == nil && accessor.GetResourceVersion() == "" && accessor.GetContinue() == "" && meta.LenList(list) == 0
 }

@@ -227,16 +227,30 @@ func TestReflector_UnknownServer(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fake) {
-				f.options.Origin.Replays = false
+				f.options.Origin.Replays, f.remembers = false, true
 				f.streams = []stream{events(test.events...)}
-				f.run(4 * time.Second)
+				f.run(6 * time.Second)
 				f.want(test.want...)
-				if got, want := f.r.Status().Replays, len(test.events) > 1; got != want {
-					t.Errorf("replays = %v, want %v", got, want)
+				if got, want := f.r.Status().Replays, len(test.events) > 1; got != want || f.canaries != 1 {
+					t.Errorf("replays = %v after %d questions, want %v after one", got, f.canaries, want)
 				}
 			})
 		})
 	}
+}
+
+// TestReflector_UnknownServer_Forgets checks that one which says that it has forgotten
+// something is believed.
+func TestReflector_UnknownServer_Forgets(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fake) {
+		f.options.Origin.Replays = false
+		f.streams = []stream{events(modified("a", "11"))}
+		f.run(time.Second)
+		f.want("probe", "watch 5", "update a@11", "caught up")
+		if !f.r.Status().Replays {
+			t.Error("the next start does not know")
+		}
+	})
 }
 
 // TestReflector_ClusterByKeys checks the identity of a cluster for those who may not read

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -115,8 +116,8 @@ type Options struct {
 
 	// WatchErrorHandler defaults to cache.DefaultWatchErrorHandler.
 	WatchErrorHandler cache.WatchErrorHandlerWithContext
-	// Backoff defaults to client-go's: 0.8 s doubling to 30 s, with jitter, reset
-	// after 2 min without error.
+	// Backoff defaults to client-go's: 0.8 s doubling to 30 s, with jitter, which
+	// begins anew every 2 min. A server that asks for a longer pause gets it.
 	Backoff *wait.Backoff
 	// Clock defaults to the real one.
 	Clock clock.WithTicker
@@ -146,11 +147,16 @@ type Reflector struct {
 	run struct {
 		// rv is the version up to which events have been queued.
 		rv string
+		// versioned says that the server gives its lists a version: the last one had
+		// one, or the stored copy.
+		versioned bool
 		// listReason, if not empty, says why the next thing to do is a list.
 		listReason string
 		// forgotten is set when the reason is that the server has forgotten the
 		// changes since rv, and nothing else.
 		forgotten bool
+		// notSparse is set when the objects were found not to be large.
+		notSparse bool
 		// ahead has the versions of objects that are newer than rv. It is not
 		// emptied when rv has passed them, but there are few.
 		ahead map[string]string
@@ -181,6 +187,10 @@ type Reflector struct {
 		// reached again.
 		due time.Time
 		cut bool
+		// replaysAsked is set once the server was asked whether it replays.
+		replaysAsked bool
+		// ended is set when a watch has ended, in time or not, since the last list.
+		ended bool
 	}
 
 	mu struct {
@@ -224,12 +234,14 @@ func New(o Options) *Reflector {
 	}
 	r.delay = backoffOrDefault(o.Backoff).DelayWithReset(r.clock, backoffReset)
 	r.streamLists = features.FeatureGates().Enabled(features.WatchListClient) &&
-		!watchlist.DoesClientNotSupportWatchListSemantics(o.ListerWatcher)
+		!watchlist.DoesClientNotSupportWatchListSemantics(o.ListerWatcher) &&
+		(isUnversioned(o.Origin.RV) || o.Origin.Replays) // else an earlier run has seen no streamed list to its end
 	r.stock = newStock(o)
 	r.description = r.stock.TypeDescription()
 	r.expect(o.Expected)
 	r.mu.status.Phase = PhaseStarting
 	r.run.rv, r.run.listReason = o.Origin.RV, firstReason(o)
+	r.run.versioned = !isUnversioned(o.Origin.RV)
 	r.run.newest.ref, r.mu.status.Newest = o.Origin.Newest, o.Origin.Newest
 	r.mu.status.Replays = o.Origin.Replays
 	return r
@@ -293,9 +305,15 @@ func (r *Reflector) Run(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
-		case <-r.clock.After(r.delay()):
+		case <-r.clock.After(r.pause()):
 		}
 	}
+}
+
+// pause is how long to wait before the next attempt.
+func (r *Reflector) pause() time.Duration {
+	seconds, _ := apierrors.SuggestsClientDelay(r.Status().Err) // Retry-After
+	return max(r.delay(), time.Duration(seconds)*time.Second)
 }
 
 // attempt runs one cycle and reports whether the next one may follow without a
@@ -326,7 +344,7 @@ func (r *Reflector) log(ctx context.Context, err error) {
 	switch {
 	case errors.Is(err, ErrUnusable):
 		utilruntime.HandleErrorWithContext(ctx, err, "Unexpected watch event", "reflector", r.stock.Name(), "type", r.description)
-	case isExpired(err), isPassing(err), errors.As(err, &failed): // the consumer logs why it failed
+	case isExpired(err), isPassing(err), errors.Is(err, errNoReplay), errors.As(err, &failed): // the consumer logs why it failed
 		logger.V(4).Info("Watch closed", "reflector", r.stock.Name(), "type", r.description, "err", err)
 	default:
 		logger.Info("Warning: watch ended with error", "reflector", r.stock.Name(), "type", r.description, "err", err)

@@ -21,7 +21,7 @@ import (
 // of the same UID and version is then taken to be the same object.
 type Sparse struct {
 	// Metadata lists the metadata of the collection.
-	Metadata func(context.Context, metav1.ListOptions) (*metav1.PartialObjectMetadataList, error)
+	Metadata MetadataLister
 	// Get reads one object at its current version.
 	Get func(ctx context.Context, namespace, name string) (runtime.Object, error)
 	// Stored returns what is stored under each of the keys, or zero references.
@@ -46,6 +46,15 @@ const (
 // errNotSparse says that everything has to be listed.
 var errNotSparse = errors.New("a list of metadata is not worthwhile")
 
+// mayBeSparse reports whether it is worth a try to list metadata.
+func (r *Reflector) mayBeSparse() bool {
+	if r.sparse == nil || !r.run.forgotten || r.run.notSparse {
+		return false
+	}
+	_, bytes := r.sparse.Size()
+	return bytes > worthBytes
+}
+
 // sparseList lists the metadata of the collection, and reads what differs.
 func (r *Reflector) sparseList(ctx context.Context) error {
 	l := &sparseList{Reflector: r, list: r.queue.NewReplacement(), ahead: map[string]string{}}
@@ -55,9 +64,9 @@ func (r *Reflector) sparseList(ctx context.Context) error {
 		return err
 	}
 	klog.FromContext(ctx).V(2).Info("Listed metadata", "type", r.description, "objects", l.listed, "read", l.reads)
+	r.update(func(s *Status) { s.SparseLists++ }) // before anybody can see the list
 	r.commit(l.list, rv)
 	r.run.ahead = l.ahead
-	r.update(func(s *Status) { s.SparseLists++ })
 	return nil
 }
 
@@ -76,13 +85,14 @@ type sparseList struct {
 func (l *sparseList) read(ctx context.Context) (rv string, err error) {
 	options := metav1.ListOptions{Limit: pager.New(nil).PageSize}
 	for {
-		page, err := interruptible(ctx, func() (*metav1.PartialObjectMetadataList, error) { return l.sparse.Metadata(ctx, options) }, nil)
+		page, err := interruptible(ctx, func() (*metav1.PartialObjectMetadataList, error) { return l.sparse.Metadata.List(ctx, options) }, nil)
 		if err != nil {
 			return "", fmt.Errorf("listing the metadata of %s: %w", l.description, err)
 		}
 		if options.Continue == "" {
 			l.rv = page.ResourceVersion
 			if !l.isWorthwhile(page.Items) {
+				l.run.notSparse = true
 				return "", errNotSparse
 			}
 		}

@@ -229,4 +229,4 @@ func (l appliedList) Keep(key, _, _ string) error {
 	obj, _, err := l.into.GetByKey(key)
 	return errors.Join(err, l.listed.Add(obj))
 }
-func (l appliedList) Commit(rv string)     { _ = l.into.Replace(l.listed.List(), rv) }
+func (l appliedList) Commit(rv string) { _ = l.into.Replace(l.listed.List(), rv) }

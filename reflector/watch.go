@@ -66,12 +66,23 @@ func (r *Reflector) watch(ctx context.Context, w watch.Interface) (err error) {
 // version of its future is accepted, and then silent for ever
 // (kubernetes/kubernetes#135452). And a watch that fails although the probe did not
 // is one that trying again will not mend.
+//
+// A server that is not known to replay what happens between two watches is asked
+// after each. If it has moved on, or cannot tell, the collection is listed.
 func (r *Reflector) askAgain(ctx context.Context) error {
-	if !r.run.cut && !r.run.refused || isUnversioned(r.run.rv) {
+	replays := !r.run.ended || r.run.versioned && r.replays(ctx)
+	if !r.run.cut && !r.run.refused && replays {
 		return nil
 	}
-	_, err := r.probeNewest(ctx)
+	if !r.run.versioned {
+		r.listNext("the server gives its lists no version that a watch could go on from")
+		return unreported{errNoReplay}
+	}
+	rv, err := r.probeNewest(ctx)
 	switch {
+	case err == nil && !replays && r.run.listReason == "" && rv != r.run.rv:
+		r.listNext("the server is not known to tell what has happened between two watches")
+		return unreported{errNoReplay}
 	case isPassing(err):
 		return unreported{err}
 	case err == nil && r.run.listReason != "":
@@ -173,7 +184,7 @@ type stream struct {
 // how many came.
 func (r *Reflector) consume(ctx context.Context, s stream) (events int, err error) {
 	defer stopWatch(s.watch)
-	defer func() { r.run.cut = err != nil || r.clock.Now().Before(r.run.due) }()
+	defer func() { r.run.ended, r.run.cut = true, err != nil || r.clock.Now().Before(r.run.due) }()
 	var quietC <-chan time.Time
 	if s.quiet != nil {
 		quietC = s.quiet.C()
