@@ -1,7 +1,9 @@
 package reflector_test
 
 import (
+	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -316,4 +318,50 @@ func TestReflector_Newest_Namespaced(t *testing.T) {
 			t.Errorf("asked for %+v, want %+v", f.asked[0], want)
 		}
 	})
+}
+
+// TestReflector_ClusterWhileRunning checks that what is stored after a list is said to be of
+// the cluster that was listed, when another one has come behind the same address.
+func TestReflector_ClusterWhileRunning(t *testing.T) {
+	for _, test := range []struct {
+		name          string
+		before, after []string // answers
+		want, reason  string
+	}{
+		{"another one", []string{"a"}, []string{"b"}, "b", "another cluster than before"},
+		{"the same", []string{"a"}, []string{"a"}, "a", "was restored"},
+		{"by keys", []string{"keys:a,b"}, []string{"keys:c"}, "keys:c", "another cluster than before"},
+		{"a key was replaced", []string{"keys:a,b"}, []string{"keys:b,c"}, "keys:b,c", "was restored"},
+		{"not known any more", []string{"a"}, []string{""}, "a", "was restored"},
+		{"the first answers fail", []string{"a"}, []string{"fails", "fails", "b"}, "b", "another cluster than before"},
+		{"all answers fail", []string{"a"}, []string{"fails", "fails", "fails", "b"}, "a", "was restored"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, f *fake) {
+				answers := slices.Concat(test.before, test.after)
+				f.options.Origin.RV = ""
+				f.options.Cluster = func(context.Context) (id string, err error) {
+					if len(answers) == 0 {
+						return "", errors.New("nobody is to ask any more")
+					}
+					if id, answers = answers[0], answers[1:]; id == "fails" {
+						return "", errors.New(id)
+					}
+					return id, nil
+				}
+				f.streams = []stream{closing(bookmark("10"))}
+				f.onCaughtUp = func() {
+					f.mu.Lock()
+					defer f.mu.Unlock()
+					f.rv = "8"
+				}
+				f.run(5 * pause)
+				s := f.r.Status()
+				if s.Cluster != test.want || !strings.Contains(s.ListReason, test.reason) || s.Lists != 2 || s.Foreign {
+					t.Errorf("cluster %q, listed %d times because %q, foreign %v; want %q, 2, %q",
+						s.Cluster, s.Lists, s.ListReason, s.Foreign, test.want, test.reason)
+				}
+			})
+		})
+	}
 }
