@@ -107,6 +107,36 @@ func TestCluster_Another(t *testing.T) {
 			m.startAnew(19)
 		})
 	})
+	t.Run("while running", func(t *testing.T) {
+		inEachResidency(t, func(t *testing.T, r informer.Residency) {
+			m := newMover(t, r, here, there)
+			c := m.start()
+			c.waitSynced()
+			c.waitPersisted()
+			m.moveTo(there)
+			want := m.fresh()
+			c.eventually("the informers have what the other cluster has", func() error {
+				return differs("indexer", want["configmaps"], c.look().Informers["configmaps"].Objects)
+			})
+			c.wantListReason("another cluster")
+			c.waitPersisted()
+			c.terminate()
+
+			// The file is that cluster's now: what is deleted in it is not forgotten. What
+			// handlers were told lately is told again, as always.
+			m.delete("theirs")
+			c = m.start()
+			c.waitSynced()
+			c.wantLists(0)
+			departed, _ := splitReplay(c.views["configmaps"].events())
+			if !slices.Contains(departed, m.key("configmaps", "theirs")) {
+				t.Errorf("departed objects are %q, want the one that was deleted among them", departed)
+			}
+			c.terminate()
+			m.moveTo(here)
+			m.startAnew(20)
+		})
+	})
 	t.Run("told by the keys of tokens", func(t *testing.T) {
 		m := newMover(t, informer.Memory, here, there)
 		for _, c := range []cluster{here, there} {
