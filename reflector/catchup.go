@@ -72,7 +72,8 @@ func (r *Reflector) identify(ctx context.Context) error {
 		r.run.exact = ""
 		r.run.newest.doubt = doubt{}
 		r.setNewest(ObjectRef{})
-		r.listNext("the stored objects belong to another cluster")
+		// Whatever else it was that does not fit has this reason.
+		r.run.listReason = "the stored objects belong to another cluster"
 	}
 	if schema != "" && r.origin.Schema != "" && schema != r.origin.Schema {
 		r.listNext("the schema of the resource has changed")

@@ -74,6 +74,7 @@ func (r *Reflector) askAgain(ctx context.Context) error {
 	if !r.run.cut && !r.run.refused && replays {
 		return nil
 	}
+	r.run.unsure = r.run.unsure || r.run.cut || r.run.refused
 	if !r.run.versioned {
 		r.listNext("the server gives its lists no version that a watch could go on from")
 		return unreported{errNoReplay}
