@@ -98,7 +98,7 @@ func (i *sharedIndexInformer) status() Status {
 	s.ReadErr, s.ReadErrors = i.indexer.ReadErr(), i.indexer.ReadErrors()
 	s.Durability, s.Persistent = i.durability()
 	s.PersistedRV = s.Durability.RV
-	s.Confirmed = i.confirmed.Load()
+	s.Confirmed = i.isConfirmed()
 	if o := i.outcome.Load(); o != nil {
 		s.Outcome, s.OutcomeReason = o.outcome, o.reason
 	}
