@@ -26,7 +26,7 @@ import (
 // because it has nothing to show before.
 func ConfirmedChecker(inf cache.SharedInformer) cache.DoneChecker {
 	if c, ok := inf.GetController().(controller); ok {
-		return confirmedChecker{c.informer}
+		return confirmedChecker(c)
 	}
 	return inf.HasSyncedChecker()
 }
