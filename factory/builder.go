@@ -59,7 +59,7 @@ func newBuilder(db store.Store, s *server, opts []Option) (*builder, error) {
 // ask makes s the server of all informers that are built from now on.
 func (b *builder) ask(s *server) {
 	if b.config.discovery != nil {
-		s = s.withSchemas(b.config.discovery)
+		s = s.withDiscovery(b.config.discovery)
 	}
 	b.server = s
 }
@@ -72,6 +72,8 @@ type target struct {
 	// example is an empty object as the informer holds them.
 	example runtime.Object
 	form    store.Form
+	// get reads one object; nil if nothing is gained by that.
+	get func(ctx context.Context, namespace, name string) (runtime.Object, error)
 }
 
 // build makes the informer of a resource that is listed with lw.
@@ -85,6 +87,7 @@ func (b *builder) build(t target, lw cache.ListerWatcher) cache.SharedIndexInfor
 		TransformVersion:  b.config.transformVersion,
 		Owner:             b.owner,
 		Identifier:        b.config.informerName.WithResource(t.gvr),
+		Get:               t.get,
 		Start:             b.config.start,
 		ListBelow:         b.config.listBelow,
 		DepartedRetention: b.config.departedRetention,
@@ -97,6 +100,7 @@ func (b *builder) build(t target, lw cache.ListerWatcher) cache.SharedIndexInfor
 	}
 	b.persist(t, &o)
 	b.config.reside(t, &o)
+	b.auditing(t, &o)
 	inf, err := b.newInformer(lw, t.example, o)
 	if err != nil {
 		return b.failing(t.example, err)

@@ -40,7 +40,7 @@ func NewDynamic(client dynamic.Interface, db store.Store, opts ...Option) (*Dyna
 	namespace := func(ctx context.Context, name string, o metav1.GetOptions) (metav1.Object, error) {
 		return client.Resource(namespaces).Get(ctx, name, o)
 	}
-	b, err := newResourceBuilder("NewDynamic", db, newServer(namespace, noOpenAPI), opts)
+	b, err := newResourceBuilder("NewDynamic", db, newServer(namespace, noDiscovery), opts)
 	if err != nil {
 		return nil, err
 	}
@@ -51,6 +51,13 @@ func NewDynamic(client dynamic.Interface, db store.Store, opts ...Option) (*Dyna
 			return listerWatcherOf(client, func() resourceClient[*unstructured.UnstructuredList] {
 				return client.Resource(gvr).Namespace(b.config.namespace)
 			}, b.config.tweak)
+		},
+		get: func(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string) (runtime.Object, error) {
+			obj, err := client.Resource(gvr).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+			if err != nil {
+				return nil, err // and no pointer to nothing
+			}
+			return obj, nil
 		},
 		lister: func(indexer cache.Indexer, gvr schema.GroupVersionResource) cache.GenericLister {
 			return dynamiclister.NewRuntimeObjectShim(dynamiclister.New(indexer, gvr))

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/informers/internalinterfaces"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -67,6 +68,8 @@ type config struct {
 	metricsProvider cache.InformerMetricsProvider
 	observers       []Observer
 	discovery       discovery.OpenAPIV3SchemaInterface
+	metadata        metadata.Interface
+	audit           informer.Audit
 	scheme          runtime.ObjectTyper
 	clock           clock.WithTicker
 	logger          *klog.Logger
@@ -153,7 +156,7 @@ func (c *config) validate(db store.Store) error {
 			return invalid("WithCustomResyncConfig: type %v, period %s", t, period)
 		}
 	}
-	return c.validateResidency(db)
+	return errors.Join(c.validateAudit(), c.validateResidency(db))
 }
 
 // metricsNeedName reports metrics that nobody would see.
@@ -270,6 +273,10 @@ func WithTransformVersion(version string) Option {
 // store a fingerprint: its index of OpenAPI v3 documents. A stored copy of another
 // schema is listed again, because a new default changes objects without changing
 // their versions. A client that caches documents must not be used.
+//
+// If the client has a RESTClient, as client-go's discovery client has, it also tells
+// one cluster from another where the namespace kube-system may not be read: by the
+// public keys of the issuer of service account tokens.
 //
 // Clientsets have such a client, which is the default. Clients for dynamic objects
 // and metadata have none, and do without: a server whose schema of a custom

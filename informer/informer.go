@@ -79,6 +79,8 @@ type sharedIndexInformer struct {
 		departed departedTracker
 	}
 
+	witness witness
+
 	// identity is the place in the store; zero until it is known.
 	identity atomic.Pointer[store.Identity]
 	// throttled is Status.Throttled.

@@ -38,6 +38,14 @@
 //     row that fails, although the collection can be read and the server is not
 //     busy, leads to a list: for servers that say something else when they mean that
 //     a version has expired, and for collections that can be listed only.
+//   - Where one watch ends and the next begins, nothing is missed either, of a server
+//     that is not known to keep what happens in between: if it has moved on, the
+//     collection is listed. Any bookmark makes it known, and so does the refusal of a
+//     version as too old, for which the server is asked once, when it matters.
+//   - An answer with neither a version nor objects is an error, not an empty
+//     collection, if the stored copy, the last list or the page before had a
+//     version: client-go decodes JSON of something else, as proxies send it, to
+//     that.
 //   - A server that has gone back in time is followed there, also while it is
 //     watched, unless it has passed the version that was read by the time it can be
 //     reached again.

@@ -16,11 +16,11 @@ var ErrUnusable = errors.New("object from the API server cannot be used")
 // errTable explains what is wrong with a table.
 var errTable = errors.New("the client asks for tables, which hold no objects")
 
+// errBlank explains what is wrong with an answer that client-go takes for a list.
+var errBlank = errors.New("the answer has neither a resourceVersion nor objects; something between here and the API server may have sent it")
+
 // errNoVersion explains what is wrong with a bookmark.
 var errNoVersion = errors.New("the bookmark has no resourceVersion")
-
-// errRestored says that the server has gone back in time while it was watched.
-var errRestored = errors.New("the server is another one than was watched before")
 
 // queueError wraps what the consumer of the queue reported.
 type queueError struct{ cause error }

@@ -20,8 +20,16 @@ import (
 // has nothing more to say, as in client-go.
 const streamWarning = 10 * time.Second
 
+// streamPatience is for how long a streamed list may have nothing to say. Servers that
+// leave watches to storage of their own ignore that the initial state is wanted, and
+// never say where it ends.
+const streamPatience = time.Minute
+
 // errNoEnd says that a streamed list ended before it was complete.
 var errNoEnd = errors.New("streamed list ended early")
+
+// errSilent says that a streamed list does not seem to have an end.
+var errSilent = fmt.Errorf("streamed list has had nothing to say for %s", streamPatience)
 
 // list reads the whole collection into the queue, at the server's current version,
 // and marks it caught up. If the list was streamed, the watch that goes on behind it
@@ -32,12 +40,16 @@ func (r *Reflector) list(ctx context.Context) (watch.Interface, error) {
 	reason := r.run.listReason
 	r.update(func(s *Status) { s.ListReason = reason })
 	klog.FromContext(ctx).V(2).Info("Listing", "type", r.description, "reason", reason)
+	// What it brings is the server's history from now on.
+	r.run.newest.doubt = doubt{}
+	r.setNewest(ObjectRef{})
+	r.run.ahead = nil
 	w, err := r.readList(ctx)
 	if err != nil {
 		return nil, err
 	}
-	r.run.listReason = ""
-	r.run.failures, r.run.cut, r.run.refused = 0, false, false
+	r.run.listReason, r.run.forgotten = "", false
+	r.run.failures, r.run.ended, r.run.cut, r.run.refused = 0, false, false, false
 	if !r.reachedTarget() {
 		r.update(func(s *Status) { s.CaughtUp = false })
 		return nil, nil //nolint:nilnil // there is no watch behind a list in pages
@@ -58,6 +70,14 @@ func (r *Reflector) readList(ctx context.Context) (watch.Interface, error) {
 			"type", r.description, "lostRV", r.run.exact, "err", err)
 		r.run.exact = ""
 	}
+	if r.mayBeSparse() {
+		err := r.sparseList(ctx)
+		if err == nil || ctx.Err() != nil || isBusy(err) || errors.As(err, new(queueError)) {
+			return nil, err
+		}
+		r.run.forgotten = false
+		klog.FromContext(ctx).V(2).Info("Listing all of the objects", "type", r.description, "cause", err)
+	}
 	if r.streamLists {
 		w, err := r.streamList(ctx)
 		if err == nil || ctx.Err() != nil || isBusy(err) || errors.As(err, new(queueError)) {
@@ -72,7 +92,7 @@ func (r *Reflector) readList(ctx context.Context) (watch.Interface, error) {
 // commit queues a list that has arrived whole.
 func (r *Reflector) commit(list Replacement, rv string) {
 	list.Commit(rv)
-	r.run.rv = rv
+	r.run.rv, r.run.versioned = rv, !isUnversioned(rv)
 	current := rv != r.run.exact
 	if current {
 		r.run.target = rv
@@ -112,6 +132,7 @@ func (r *Reflector) streamList(ctx context.Context) (watch.Interface, error) {
 	if err != nil {
 		return nil, err
 	}
+	r.update(func(s *Status) { s.Replays = true }) // see there
 	r.commit(list, rv)
 	complete = true
 	return w, nil
@@ -128,7 +149,11 @@ func (r *Reflector) readStream(ctx context.Context, w watch.Interface, list Repl
 		case <-ctx.Done():
 			return "", ctx.Err()
 		case <-warning.C():
-			if r.clock.Since(last) < streamWarning {
+			switch silent := r.clock.Since(last); {
+			case silent >= streamPatience:
+				r.streamLists = false
+				return "", errSilent
+			case silent < streamWarning:
 				continue
 			}
 			klog.FromContext(ctx).Info("Warning: still waiting for the end of the streamed list", "type", r.description, "silentFor", r.clock.Since(last))
@@ -136,8 +161,8 @@ func (r *Reflector) readStream(ctx context.Context, w watch.Interface, list Repl
 			if !ok {
 				return "", errNoEnd
 			}
-			last = r.clock.Now()
 			rv, ended, err := r.addToList(event, list)
+			last = r.clock.Now() // the consumer may have been slow
 			if err != nil || ended {
 				return rv, err
 			}
@@ -155,8 +180,10 @@ func (r *Reflector) addToList(event watch.Event, list Replacement) (rv string, e
 	}
 	switch event.Type {
 	case watch.Added, watch.Modified:
+		r.seen(event.Object, rv)
 		err = list.Add(event.Object)
 	case watch.Deleted:
+		r.gone(event.Object)
 		err = list.Remove(event.Object)
 	case watch.Bookmark:
 		// It says nothing about other bookmarks: servers that send no others
@@ -249,13 +276,29 @@ func (r *Reflector) readPages(ctx context.Context, options metav1.ListOptions, l
 // so that one of them that is kept does not keep the others in memory.
 func (r *Reflector) addPage(page runtime.Object, list Replacement) error {
 	return r.listError(meta.EachListItemWithAlloc(page, func(obj runtime.Object) error {
-		if _, err := r.accept(obj); err != nil {
+		rv, err := r.accept(obj)
+		if err != nil {
 			return err
 		}
+		r.seen(obj, rv)
 		return list.Add(obj)
 	}))
 }
 
+// listCall makes one request for a list. An answer that has nothing in it is taken
+// for an empty collection only if the server is not known to give versions.
 func (r *Reflector) listCall(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-	return interruptible(ctx, func() (runtime.Object, error) { return r.lw.ListWithContext(ctx, options) }, nil)
+	list, err := interruptible(ctx, func() (runtime.Object, error) { return r.lw.ListWithContext(ctx, options) }, nil)
+	if err == nil && isBlank(list) && (r.run.versioned || options.Continue != "") {
+		return nil, fmt.Errorf("%w: %w", ErrUnusable, errBlank)
+	}
+	return list, err
+}
+
+// isBlank reports whether an answer has neither objects nor a version. That is how
+// client-go decodes JSON which is not a list of the expected type: {}, a Status of
+// success, another kind. Proxies and portals say such things, with status 200.
+func isBlank(list runtime.Object) bool {
+	accessor, err := meta.ListAccessor(list)
+	return err == nil && accessor.GetResourceVersion() == "" && accessor.GetContinue() == "" && meta.LenList(list) == 0
 }
