@@ -179,7 +179,7 @@ func pause(t *testing.T, d time.Duration) {
 func (c *child) wantResumed() {
 	t := c.subject.t
 	t.Helper()
-	log := auditEvents(t, c.subject.api)
+	log := c.subject.auditEvents()
 	for name := range c.views {
 		if r := c.requestsIn(log, name); r.Lists > 0 && !strings.HasPrefix(name, "events#") {
 			t.Errorf("%s: %s: %s, want no list", c.agent, name, r)

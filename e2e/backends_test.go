@@ -1,0 +1,116 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/warmcache/warmcache/e2e/controlplane"
+	"github.com/warmcache/warmcache/informer"
+)
+
+// errNotYet is for conditions that have nothing more to say.
+var errNotYet = errors.New("not yet")
+
+// lag is how far the second API server is behind with what it watches. A process
+// reaches one of them several times within this time.
+const lag = 500 * time.Millisecond
+
+// addLagging starts a second API server, to which everything about ConfigMaps comes
+// late: its watch cache is behind that of the first one.
+func addLagging(t *testing.T) *controlplane.APIServer {
+	t.Helper()
+	etcd := linkTo(t, "127.0.0.1:"+strconv.Itoa(plane.Etcd.Port()))
+	api := addAPIServer(t, "--etcd-servers-overrides=/configmaps#http://"+etcd.address)
+	etcd.set(quality{latency: lag})
+	return api
+}
+
+// spread breaks the connections of a link now and then until stop is called.
+// Otherwise HTTP/2 sends all requests of a process to the same server.
+func (l *link) spread(seed uint64) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	rng := rand.New(rand.NewPCG(seed, 1))
+	running.Go(func() {
+		for ctx.Err() == nil {
+			timer := time.NewTimer(100*time.Millisecond + below(rng, time.Second))
+			select {
+			case <-timer.C:
+				l.reset()
+			case <-ctx.Done():
+				timer.Stop()
+			}
+		}
+	})
+	return func() {
+		cancel()
+		running.Wait()
+	}
+}
+
+func newSeed(t *testing.T) uint64 {
+	t.Helper()
+	seed := *seedFlag
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	t.Logf("repeat the decisions, if not the timing, with -run '^%s$' -soak.seed %d", strings.ReplaceAll(t.Name(), "/", "$/^"), seed)
+	return seed
+}
+
+// Two API servers behind one address, one of which is behind the other. A probe may
+// land on one and the watch on the other.
+func TestBackends_EachRequestOnAnotherServer_NeverEarly(t *testing.T) {
+	seed := newSeed(t)
+	lagging := addLagging(t)
+	inEachResidency(t, func(t *testing.T, r informer.Residency) {
+		s := newSubject(t, configMaps).residing(r)
+		proxy{seed: seed}.stand(t, s, plane.API, lagging)
+		restartBehind(t, s)
+	})
+}
+
+func TestBackends_EachConnectionToAnotherServer_NeverEarly(t *testing.T) {
+	seed := newSeed(t)
+	lagging := addLagging(t)
+	inEachResidency(t, func(t *testing.T, r informer.Residency) {
+		s := newSubject(t, configMaps).residing(r)
+		l := newLink(t, s)
+		s.apis = []*controlplane.APIServer{plane.API, lagging}
+		l.balance(seed, s.apis...)
+		defer l.spread(seed)()
+		restartBehind(t, s)
+	})
+}
+
+// restartBehind starts processes right after changes and tests that none has synced
+// without them. Nothing changes between the start and HasSynced.
+func restartBehind(t *testing.T, s *subject) {
+	t.Helper()
+	s.create("", names("object", 50)...)
+	c := s.start()
+	c.wantCurrent(c.waitSynced())
+	c.waitPersisted()
+	c.kill()
+	for round := range 6 {
+		value := strconv.Itoa(round)
+		s.create("", "new-"+value)
+		s.delete("object-00" + value)
+		s.update(value, "object-010", "object-011")
+		if round%2 == 1 {
+			// The last change is one that the process does not see.
+			s.changeSomethingElse()
+		}
+		c = s.start()
+		c.wantCurrent(c.waitSynced())
+		c.wantLists(0)
+		c.waitPersisted()
+		c.kill()
+	}
+}
