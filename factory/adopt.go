@@ -15,7 +15,6 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/openapi"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/warmcache/warmcache/internal/isnil"
@@ -177,7 +176,7 @@ func serverBehind(client any) *server {
 		func(ctx context.Context, name string, _ metav1.GetOptions) (metav1.Object, error) {
 			return namespaceOf(ctx, discoveryOf(client), name)
 		},
-		func(ctx context.Context) openapi.ClientWithContext { return openAPIOf(ctx, discoveryOf(client)) },
+		func() discovery.OpenAPIV3SchemaInterface { return discoveryOf(client) },
 	)
 	if c, ok := client.(kubernetes.Interface); ok {
 		s = serverOf(c)

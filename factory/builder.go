@@ -59,7 +59,7 @@ func newBuilder(db store.Store, s *server, opts []Option) (*builder, error) {
 // ask makes s the server of all informers that are built from now on.
 func (b *builder) ask(s *server) {
 	if b.config.discovery != nil {
-		s = s.withSchemas(b.config.discovery)
+		s = s.withDiscovery(b.config.discovery)
 	}
 	b.server = s
 }

@@ -40,7 +40,7 @@ func NewDynamic(client dynamic.Interface, db store.Store, opts ...Option) (*Dyna
 	namespace := func(ctx context.Context, name string, o metav1.GetOptions) (metav1.Object, error) {
 		return client.Resource(namespaces).Get(ctx, name, o)
 	}
-	b, err := newResourceBuilder("NewDynamic", db, newServer(namespace, noOpenAPI), opts)
+	b, err := newResourceBuilder("NewDynamic", db, newServer(namespace, noDiscovery), opts)
 	if err != nil {
 		return nil, err
 	}

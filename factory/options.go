@@ -271,6 +271,10 @@ func WithTransformVersion(version string) Option {
 // schema is listed again, because a new default changes objects without changing
 // their versions. A client that caches documents must not be used.
 //
+// If the client has a RESTClient, as client-go's discovery client has, it also tells
+// one cluster from another where the namespace kube-system may not be read: by the
+// public keys of the issuer of service account tokens.
+//
 // Clientsets have such a client, which is the default. Clients for dynamic objects
 // and metadata have none, and do without: a server whose schema of a custom
 // resource changes refuses to resume watches of it anyway.

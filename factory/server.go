@@ -2,7 +2,10 @@ package factory
 
 import (
 	"context"
+	"encoding/json"
 	"net/url"
+	"slices"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -10,6 +13,10 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/openapi"
+	"k8s.io/client-go/rest"
+
+	"github.com/warmcache/warmcache/internal/isnil"
+	"github.com/warmcache/warmcache/reflector"
 )
 
 // server is what the informers of a factory want to know about the API server,
@@ -20,8 +27,10 @@ import (
 // server could not be asked; the next informer asks again.
 type server struct {
 	// cluster is the UID of the namespace kube-system, the customary identity
-	// of a cluster: it lives as long as the cluster's data.
-	cluster *answer[string]
+	// of a cluster: it lives as long as the cluster's data. For those who may not
+	// read it, it is made of the keys of the cluster's tokens; see issuerKeys.
+	cluster   *answer[string]
+	namespace namespaceGetter
 	// schemas maps an openapi path, such as apis/apps/v1, to the URL of its
 	// document, which carries a hash of the content.
 	schemas *answer[map[string]string]
@@ -46,15 +55,15 @@ func (s *server) clusterID(ctx context.Context) (string, error) {
 	return id, err
 }
 
-// newServer asks with what a client offers: namespace gets one, and openAPI
-// returns a client for the schemas, or nil if there is none.
-func newServer(
-	namespace func(ctx context.Context, name string, o metav1.GetOptions) (metav1.Object, error),
-	openAPI func(context.Context) openapi.ClientWithContext,
-) *server {
+type namespaceGetter func(ctx context.Context, name string, o metav1.GetOptions) (metav1.Object, error)
+
+// newServer asks with what a client offers: namespace gets one, and d, if it returns
+// a client, leads to the schemas and the keys of tokens.
+func newServer(namespace namespaceGetter, d func() discovery.OpenAPIV3SchemaInterface) *server {
 	return &server{
-		cluster: newAnswer(func(ctx context.Context) (string, error) { return clusterOf(ctx, namespace) }),
-		schemas: newAnswer(func(ctx context.Context) (map[string]string, error) { return schemasOf(ctx, openAPI(ctx)) }),
+		cluster:   newAnswer(func(ctx context.Context) (string, error) { return clusterOf(ctx, namespace, d()) }),
+		schemas:   newAnswer(func(ctx context.Context) (map[string]string, error) { return schemasOf(ctx, openAPIOf(ctx, d())) }),
+		namespace: namespace,
 	}
 }
 
@@ -64,28 +73,63 @@ func serverOf(clientset kubernetes.Interface) *server {
 		func(ctx context.Context, name string, o metav1.GetOptions) (metav1.Object, error) {
 			return clientset.CoreV1().Namespaces().Get(ctx, name, o)
 		},
-		func(ctx context.Context) openapi.ClientWithContext { return openAPIOf(ctx, clientset.Discovery()) },
+		func() discovery.OpenAPIV3SchemaInterface { return clientset.Discovery() },
 	)
 }
 
-// withSchemas returns a server that asks d for the schemas.
-func (s *server) withSchemas(d discovery.OpenAPIV3SchemaInterface) *server {
-	with := *s
-	with.schemas = newAnswer(func(ctx context.Context) (map[string]string, error) {
-		return schemasOf(ctx, openAPIOf(ctx, d))
-	})
-	return &with
+// withDiscovery returns a server that asks d for what namespaces do not tell.
+func (s *server) withDiscovery(d discovery.OpenAPIV3SchemaInterface) *server {
+	with := newServer(s.namespace, func() discovery.OpenAPIV3SchemaInterface { return d })
+	with.changes = s.changes
+	return with
 }
 
-func clusterOf(ctx context.Context, namespace func(context.Context, string, metav1.GetOptions) (metav1.Object, error)) (string, error) {
+func clusterOf(ctx context.Context, namespace namespaceGetter, d discovery.OpenAPIV3SchemaInterface) (string, error) {
 	ns, err := namespace(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
 	switch {
 	case withheld(err):
-		return "", nil
+		return issuerKeys(ctx, d)
 	case err != nil:
 		return "", err
 	}
 	return string(ns.GetUID()), nil
+}
+
+// issuerKeys returns the identity of a cluster that is made of the keys with which it
+// signs the tokens of service accounts. Every service account may read them, unless the
+// role system:service-account-issuer-discovery was unbound. Keys without a name are not
+// told apart.
+func issuerKeys(ctx context.Context, d discovery.OpenAPIV3SchemaInterface) (string, error) {
+	client, ok := d.(interface{ RESTClient() rest.Interface })
+	if !ok || isnil.Value(d) || isnil.Value(client.RESTClient()) {
+		return "", nil
+	}
+	body, err := client.RESTClient().Get().AbsPath("/openid/v1/jwks").SetHeader("Accept", "application/jwk-set+json").DoRaw(ctx)
+	if withheld(err) || apierrors.IsNotAcceptable(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	var set struct {
+		Keys []struct {
+			ID string `json:"kid"`
+		} `json:"keys"`
+	}
+	if json.Unmarshal(body, &set) != nil {
+		return "", nil // It is not what it is meant to be, so that it tells nothing.
+	}
+	var ids []string
+	for _, key := range set.Keys {
+		if key.ID != "" && !strings.Contains(key.ID, ",") {
+			ids = append(ids, key.ID)
+		}
+	}
+	if len(ids) == 0 {
+		return "", nil
+	}
+	slices.Sort(ids)
+	return reflector.IssuerKeys + strings.Join(ids, ","), nil
 }
 
 // schemaOf returns a function for the fingerprint of one group-version's schema.
@@ -131,8 +175,8 @@ func openAPIOf(ctx context.Context, d discovery.OpenAPIV3SchemaInterface) (clien
 	return discovery.OpenAPIV3ToSchemaInterfaceWithContext(d).OpenAPIV3WithContext(ctx)
 }
 
-// noOpenAPI is for clients that do not lead to schemas.
-func noOpenAPI(context.Context) openapi.ClientWithContext { return nil }
+// noDiscovery is for clients that lead to nothing but objects.
+func noDiscovery() discovery.OpenAPIV3SchemaInterface { return nil }
 
 // withheld tells an API server's refusal, which will not change while this
 // process starts its informers, from a failure to reach it.

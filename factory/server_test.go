@@ -10,7 +10,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	fakedynamic "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
@@ -112,8 +114,8 @@ func TestFactory_Cluster_UnknownWhenWithheld(t *testing.T) {
 				t.Errorf("%d: cluster = %q, %v; want unknown", code, id, err)
 			}
 		}
-		if n := server.requests.Load(); n != 1 {
-			t.Errorf("%d: %d requests for two informers, want 1", code, n)
+		if n := server.requests.Load(); n != 2 { // for the namespace and the keys
+			t.Errorf("%d: %d requests for two informers, want 2", code, n)
 		}
 	}
 }
@@ -198,4 +200,56 @@ func TestServer_FakeClientset(t *testing.T) {
 	if got, err := serverOf(fake.NewClientset(ns)).cluster.get(t.Context()); got != "u-1" || err != nil {
 		t.Errorf("cluster = %q, %v; want u-1", got, err)
 	}
+}
+
+// TestServer_Cluster_ByIssuerKeys checks the identity of a cluster for those who may not
+// read its namespaces.
+func TestServer_Cluster_ByIssuerKeys(t *testing.T) {
+	for _, test := range []struct {
+		name, jwks string
+		code       int
+		want       string
+	}{
+		{"keys", `{"keys":[{"kid":"b","kty":"RSA"},{"kid":"a"}]}`, http.StatusOK, "keys:a,b"},
+		{"keys without names", `{"keys":[{"kty":"RSA"},{"kid":"a"}]}`, http.StatusOK, "keys:a"},
+		{"no keys", `{"keys":[]}`, http.StatusOK, ""},
+		{"something else", `<html>`, http.StatusOK, ""},
+		{"forbidden", "", http.StatusForbidden, ""},
+		{"not served", "", http.StatusNotFound, ""},
+		{"not acceptable", "", http.StatusNotAcceptable, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			client, server := serve(t)
+			server.set(func(w http.ResponseWriter, r *http.Request) {
+				switch {
+				case r.URL.Path != "/openid/v1/jwks":
+					status(http.StatusForbidden, metav1.StatusReasonForbidden)(w, r)
+				case test.code != http.StatusOK:
+					w.WriteHeader(test.code)
+				default:
+					w.Header().Set("Content-Type", "application/jwk-set+json")
+					_, _ = w.Write([]byte(test.jwks))
+				}
+			})
+			dynamic := must(NewDynamic(fakedynamic.NewSimpleDynamicClient(runtime.NewScheme()), newStore(), WithDiscovery(client.Discovery())))
+			for door, ask := range map[string]func(context.Context) (string, error){"clientset": serverOf(client).clusterID, "client with discovery": dynamic.server.clusterID} {
+				if got, err := ask(t.Context()); got != test.want || err != nil {
+					t.Errorf("%s: cluster = %q, %v; want %q", door, got, err, test.want)
+				}
+			}
+		})
+	}
+	t.Run("out of reach", func(t *testing.T) {
+		client, server := serve(t)
+		server.set(func(w http.ResponseWriter, r *http.Request) {
+			code, reason := http.StatusForbidden, metav1.StatusReasonForbidden
+			if r.URL.Path == "/openid/v1/jwks" {
+				code, reason = http.StatusInternalServerError, metav1.StatusReasonInternalError
+			}
+			status(code, reason)(w, r)
+		})
+		if got, err := serverOf(client).clusterID(t.Context()); err == nil {
+			t.Errorf("cluster = %q, want an error: the next informer asks again", got)
+		}
+	})
 }

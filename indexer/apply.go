@@ -38,6 +38,10 @@ type Update struct {
 	Cluster, Schema string
 	// NoBookmarks, if set, records whether the server sends bookmarks.
 	NoBookmarks *bool
+	// Replays, if set, is the new store.Header.Replays.
+	Replays *bool
+	// Newest, if set, is the new store.Header.Newest.
+	Newest *store.ObjectRef
 }
 
 // Apply makes u visible to readers, at once and as a whole, and hands it to the
@@ -189,6 +193,12 @@ func (x *Indexer) headerLocked(u Update) store.Header {
 	}
 	if u.NoBookmarks != nil {
 		header.NoBookmarks = *u.NoBookmarks
+	}
+	if u.Replays != nil {
+		header.Replays = *u.Replays
+	}
+	if u.Newest != nil {
+		header.Newest = *u.Newest
 	}
 	return header
 }

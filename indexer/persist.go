@@ -44,8 +44,9 @@ type Origin struct {
 	RV string
 	// Cluster and Schema are what the objects come from; empty if unknown.
 	Cluster, Schema string
-	// NoBookmarks is store.Header.NoBookmarks.
-	NoBookmarks bool
+	// NoBookmarks, Replays and Newest are those of store.Header.
+	NoBookmarks, Replays bool
+	Newest               store.ObjectRef
 	// Clean is store.Header.Clean.
 	Clean bool
 	// Contact is when the server last vouched for the stored state; zero if it
@@ -115,7 +116,7 @@ func (x *Indexer) originLocked(collection store.Collection) (Origin, store.Total
 
 func originOf(stored store.Header, fingerprint string) Origin {
 	origin := Origin{
-		Cluster: stored.Cluster, Schema: stored.Schema, NoBookmarks: stored.NoBookmarks,
+		Cluster: stored.Cluster, Schema: stored.Schema, NoBookmarks: stored.NoBookmarks, Replays: stored.Replays, Newest: stored.Newest,
 		Clean: stored.Clean, Contact: stored.Contact, Readable: stored.Fingerprint == fingerprint,
 	}
 	switch {

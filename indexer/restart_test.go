@@ -56,20 +56,21 @@ func TestIndexer_Load_GivesTheSameObjects(t *testing.T) {
 func TestIndexer_Attach_OriginIsWhatWasApplied(t *testing.T) {
 	file := storetest.NewMemory()
 	p := start(t, file, startOptions{})
-	silent, contact := true, time.Date(2026, 1, 2, 3, 4, 5, 0, time.FixedZone("x", 3600))
-	p.apply(Update{RV: "1", Complete: true, Cluster: "c1", Schema: "s1", NoBookmarks: &silent, Contact: contact})
+	yes, contact := true, time.Date(2026, 1, 2, 3, 4, 5, 0, time.FixedZone("x", 3600))
+	newest := store.ObjectRef{Key: "ns/a", UID: "u", RV: "1"}
+	p.apply(Update{RV: "1", Complete: true, Cluster: "c1", Schema: "s1", NoBookmarks: &yes, Replays: &yes, Newest: &newest, Contact: contact})
 	p.apply(Update{RV: "2"})
 	if got := p.dump().Header.Contact; !got.Equal(contact) {
 		t.Errorf("contact %s", got)
 	}
 	p = start(t, file, startOptions{})
-	if p.origin.Cluster != "c1" || p.origin.Schema != "s1" || !p.origin.NoBookmarks {
+	if p.origin.Cluster != "c1" || p.origin.Schema != "s1" || !p.origin.NoBookmarks || !p.origin.Replays || p.origin.Newest != newest {
 		t.Errorf("origin %+v", p.origin)
 	}
-	silent = false
-	p.apply(Update{NoBookmarks: &silent})
-	if start(t, file, startOptions{}).origin.NoBookmarks {
-		t.Error("bookmarks are still said not to come")
+	no := false
+	p.apply(Update{NoBookmarks: &no, Replays: &no, Newest: &store.ObjectRef{}})
+	if got := start(t, file, startOptions{}).origin; got.NoBookmarks || got.Replays || got.Newest != (store.ObjectRef{}) {
+		t.Errorf("origin %+v, want one with bookmarks, without replays and a newest object", got)
 	}
 }
 

@@ -298,6 +298,8 @@ func (i *sharedIndexInformer) describe(update *indexer.Update) {
 		silent := !*status.Bookmarks
 		update.NoBookmarks = &silent
 	}
+	newest := store.ObjectRef(status.Newest)
+	update.Newest, update.Replays = &newest, &status.Replays
 }
 
 // distribute tells the handlers what has been applied.

@@ -241,7 +241,8 @@ func (i *sharedIndexInformer) prepare(ctx context.Context, origin indexer.Origin
 		TypeDescription: i.options.ObjectDescription,
 		Origin: reflector.Origin{
 			RV: origin.RV, Reason: origin.Reason, Cluster: origin.Cluster, Schema: origin.Schema,
-			NoBookmarks: origin.NoBookmarks, Bytes: origin.Totals.Bytes, Clean: origin.Clean,
+			NoBookmarks: origin.NoBookmarks, Replays: origin.Replays, Newest: reflector.ObjectRef(origin.Newest),
+			Bytes: origin.Totals.Bytes, Clean: origin.Clean,
 		},
 		Policy:            i.options.Start,
 		ListBelow:         i.options.ListBelow,

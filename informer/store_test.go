@@ -116,7 +116,7 @@ func TestInformer_StoreClosedWhileRunning(t *testing.T) {
 		p = w.start().synced()
 		w.wantEvents(p.recorder, "initial a", "delete a", "initial b")
 		if p.lists() != 0 {
-			t.Error("listed")
+			t.Errorf("listed because %q", p.status().ListReason)
 		}
 		p.stop()
 	})

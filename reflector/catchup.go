@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
@@ -49,7 +50,7 @@ func (r *Reflector) identify(ctx context.Context) error {
 		// serves this collection and not the answer. client-go would not ask, so
 		// that the answer is worth a few tries, and only if there is something to
 		// compare it with.
-		if _, probeErr := r.probe(ctx); probeErr != nil {
+		if probeErr := r.probe(ctx); probeErr != nil {
 			return probeErr
 		}
 		if r.run.unanswered++; r.origin.RV != "" && r.run.unanswered < maxUnanswered {
@@ -58,17 +59,22 @@ func (r *Reflector) identify(ctx context.Context) error {
 		klog.FromContext(ctx).Info("Warning: going on without knowing whether cluster and schema are those of the stored objects",
 			"type", r.description, "err", err)
 	}
+	foreign, err := r.isForeign(ctx, cluster)
+	if err != nil {
+		return err
+	}
 	r.run.identified = true
-	foreign := differ(cluster, r.origin.Cluster)
 	r.update(func(s *Status) { s.Cluster, s.Schema, s.Foreign = cluster, schema, foreign })
 	if foreign {
 		klog.FromContext(ctx).Info("Warning: stored objects belong to another cluster and are dropped",
 			"type", r.description, "stored", r.origin.Cluster, "cluster", cluster)
 		r.queue.Reset()
 		r.run.exact = ""
+		r.run.newest.doubt = doubt{}
+		r.setNewest(ObjectRef{})
 		r.listNext("the stored objects belong to another cluster")
 	}
-	if differ(schema, r.origin.Schema) {
+	if schema != "" && r.origin.Schema != "" && schema != r.origin.Schema {
 		r.listNext("the schema of the resource has changed")
 	}
 	return nil
@@ -103,9 +109,6 @@ func (r *Reflector) ask(ctx context.Context, question func(context.Context) (str
 
 var errNoAnswer = fmt.Errorf("no answer within %s", askTimeout)
 
-// differ reports whether two answers are known and not the same.
-func differ(a, b string) bool { return a != "" && b != "" && a != b }
-
 // catchUp proves that the stored copy and what a watch adds to it are current,
 // or makes a list the next thing to do.
 func (r *Reflector) catchUp(ctx context.Context) error {
@@ -124,7 +127,7 @@ func (r *Reflector) catchUp(ctx context.Context) error {
 
 // firstProbe sets the target of catching up.
 func (r *Reflector) firstProbe(ctx context.Context) error {
-	rv, err := r.probe(ctx)
+	rv, err := r.probeNewest(ctx)
 	if err != nil {
 		return err
 	}
@@ -143,17 +146,22 @@ func (r *Reflector) firstProbe(ctx context.Context) error {
 // the next thing to do if what has been read cannot be an earlier state of it. The
 // request also brings that server's watch cache up to date, which a watch alone
 // does not.
-func (r *Reflector) probe(ctx context.Context) (string, error) {
+func (r *Reflector) probe(ctx context.Context) error {
+	_, _, err := r.probeWith(ctx, metav1.ListOptions{Limit: 1})
+	return err
+}
+
+// probeWith is probe with the given options, and returns the version and the answer.
+func (r *Reflector) probeWith(ctx context.Context, options metav1.ListOptions) (rv string, list runtime.Object, err error) {
 	r.setPhase(PhaseProbing)
-	list, err := r.listCall(ctx, metav1.ListOptions{Limit: 1})
-	if err != nil {
-		return "", fmt.Errorf("probing %s: %w", r.description, err)
+	if list, err = r.listCall(ctx, options); err != nil {
+		return "", nil, fmt.Errorf("probing %s: %w", r.description, err)
 	}
 	accessor, err := meta.ListAccessor(list)
 	if err != nil {
-		return "", fmt.Errorf("probing %s: %w: %w", r.description, ErrUnusable, err)
+		return "", nil, fmt.Errorf("probing %s: %w: %w", r.description, ErrUnusable, err)
 	}
-	rv := accessor.GetResourceVersion()
+	rv = accessor.GetResourceVersion()
 	r.contacted()
 	r.update(func(s *Status) { s.ServerRV = rv })
 	order, err := resourceversion.CompareResourceVersion(rv, r.run.rv)
@@ -163,7 +171,7 @@ func (r *Reflector) probe(ctx context.Context) (string, error) {
 	case order < 0:
 		r.listNext(fmt.Sprintf("the server is at resourceVersion %s, before our %s: it was restored", rv, r.run.rv))
 	}
-	return rv, nil
+	return rv, list, nil
 }
 
 // round watches for up to 3 s. If that brings no proof it probes again.
@@ -182,15 +190,12 @@ func (r *Reflector) round(ctx context.Context) error {
 	case ctx.Err() != nil || r.Status().CaughtUp:
 		return nil //nolint:nilerr // a deadline ends a round like any other end
 	}
-	if r.policy.resumed {
-		// The round ended by itself: the watch was accepted.
-		r.show(ctx, "the watch was accepted")
-	}
+	// The round ended by itself: the watch was accepted.
+	r.showResumed(ctx)
 	if r.countRound(r.run.rv != before); r.run.listReason != "" {
 		return nil
 	}
-	_, err = r.probe(ctx)
-	return err
+	return r.probe(ctx)
 }
 
 // resume opens and reads the watch of one round.
@@ -228,6 +233,10 @@ func (r *Reflector) setResuming(resuming bool) {
 }
 
 func (r *Reflector) countRound(moved bool) {
+	if r.reachedTarget() {
+		r.listNext("the server has sent no bookmark yet, so that its events prove nothing")
+		return
+	}
 	if moved {
 		r.run.silentRounds = 0
 		return
@@ -241,19 +250,26 @@ func (r *Reflector) countRound(moved bool) {
 
 // noteBookmarks remembers whether bookmarks come, for the next start.
 func (r *Reflector) noteBookmarks(come bool) {
-	r.update(func(s *Status) { s.Bookmarks = &come })
+	r.update(func(s *Status) { s.Bookmarks, s.Replays = &come, s.Replays || come })
 }
 
 // observe notes that everything up to rv has been queued and whether that is the
-// proof.
-func (r *Reflector) observe(rv string) {
+// proof. It returns an error if it proves the contrary.
+func (r *Reflector) observe(rv string) error {
 	r.run.rv = rv
 	r.run.failures = 0
 	now := r.clock.Now()
 	r.update(func(s *Status) { s.RV, s.Contact, s.Err = rv, now, nil })
-	if r.run.listReason == "" && !r.Status().CaughtUp && r.reachedTarget() {
+	r.checkDoubt()
+	switch {
+	case r.run.listReason != "":
+		return errOtherHistory
+	case !r.Status().CaughtUp && r.reachedTarget() && r.Status().Replays:
+		// There are servers that accept any version to watch from, and begin with
+		// what happens next (kptdev/kpt#1101); their events prove nothing.
 		r.caughtUp()
 	}
+	return nil
 }
 
 // reachedTarget reports whether everything that the server is known to have had

@@ -19,9 +19,6 @@ var errTable = errors.New("the client asks for tables, which hold no objects")
 // errNoVersion explains what is wrong with a bookmark.
 var errNoVersion = errors.New("the bookmark has no resourceVersion")
 
-// errRestored says that the server has gone back in time while it was watched.
-var errRestored = errors.New("the server is another one than was watched before")
-
 // queueError wraps what the consumer of the queue reported.
 type queueError struct{ cause error }
 

@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -42,6 +43,9 @@ type fake struct {
 	// rv and items are what probes and lists return.
 	rv    string
 	items []runtime.Object
+	// has are the objects that the server has said to have, which probes for one of
+	// them return.
+	has map[string]runtime.Object
 	// probeErrs, listErrs, exactErrs and watchErrs are returned first, one by one; nil lets
 	// the request through.
 	probeErrs, listErrs, exactErrs, watchErrs []error
@@ -83,12 +87,12 @@ func closing(es ...watch.Event) stream { return stream{events: es, closed: true}
 
 // newFake makes a server at version 10 and a stored copy at version 5.
 func newFake(t *testing.T) *fake {
-	f := &fake{t: t, rv: "10", failures: make(chan error, 1)}
+	f := &fake{t: t, rv: "10", has: map[string]runtime.Object{}, failures: make(chan error, 1)}
 	f.options = reflector.Options{
 		ListerWatcher: f,
 		Queue:         f,
 		Expected:      &corev1.ConfigMap{},
-		Origin:        reflector.Origin{RV: "5"},
+		Origin:        reflector.Origin{RV: "5", Replays: true},
 		Backoff:       &wait.Backoff{Duration: pause},
 		WatchErrorHandler: func(_ context.Context, r *cache.Reflector, err error) {
 			if r.TypeDescription() == "" || r.Name() == "" {
@@ -209,9 +213,7 @@ func (f *fake) ListWithContext(_ context.Context, o metav1.ListOptions) (runtime
 		if err := f.take(&f.probeErrs); err != nil {
 			return nil, err
 		}
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		return &corev1.ConfigMapList{ListMeta: metav1.ListMeta{ResourceVersion: f.rv}}, nil
+		return f.probed(o)
 	}
 	f.note("list%s", o.Continue)
 	if err := f.take(&f.listErrs); err != nil {
@@ -223,6 +225,21 @@ func (f *fake) ListWithContext(_ context.Context, o metav1.ListOptions) (runtime
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return listOf(f.rv, f.items...), nil
+}
+
+// probed answers a probe.
+func (f *fake) probed(o metav1.ListOptions) (runtime.Object, error) {
+	selector, err := fields.ParseSelector(o.FieldSelector)
+	if err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	name, _ := selector.RequiresExactMatch("metadata.name")
+	if obj := f.has[name]; obj != nil {
+		return listOf(f.rv, obj), nil
+	}
+	return listOf(f.rv), nil
 }
 
 // listAt lists what there was at a version.
@@ -334,6 +351,10 @@ func (f *fake) queue(w string, o any) error {
 	m, _ := meta.Accessor(o)
 	f.mu.Lock()
 	err := f.queueErr
+	f.has[m.GetName()] = o.(runtime.Object)
+	if w == "delete" {
+		delete(f.has, m.GetName())
+	}
 	f.mu.Unlock()
 	if err != nil {
 		return err
@@ -373,6 +394,7 @@ func (r *replacement) Add(obj any) error {
 	}
 	m, _ := meta.Accessor(obj)
 	r.names = append(r.names, m.GetName())
+	r.f.has[m.GetName()] = obj.(runtime.Object)
 	return nil
 }
 

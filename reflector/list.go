@@ -32,6 +32,9 @@ func (r *Reflector) list(ctx context.Context) (watch.Interface, error) {
 	reason := r.run.listReason
 	r.update(func(s *Status) { s.ListReason = reason })
 	klog.FromContext(ctx).V(2).Info("Listing", "type", r.description, "reason", reason)
+	// What it brings is the server's history from now on.
+	r.run.newest.doubt = doubt{}
+	r.setNewest(ObjectRef{})
 	w, err := r.readList(ctx)
 	if err != nil {
 		return nil, err
@@ -112,6 +115,7 @@ func (r *Reflector) streamList(ctx context.Context) (watch.Interface, error) {
 	if err != nil {
 		return nil, err
 	}
+	r.update(func(s *Status) { s.Replays = true }) // see there
 	r.commit(list, rv)
 	complete = true
 	return w, nil
@@ -155,8 +159,10 @@ func (r *Reflector) addToList(event watch.Event, list Replacement) (rv string, e
 	}
 	switch event.Type {
 	case watch.Added, watch.Modified:
+		r.seen(event.Object, rv)
 		err = list.Add(event.Object)
 	case watch.Deleted:
+		r.gone(event.Object)
 		err = list.Remove(event.Object)
 	case watch.Bookmark:
 		// It says nothing about other bookmarks: servers that send no others
@@ -249,9 +255,11 @@ func (r *Reflector) readPages(ctx context.Context, options metav1.ListOptions, l
 // so that one of them that is kept does not keep the others in memory.
 func (r *Reflector) addPage(page runtime.Object, list Replacement) error {
 	return r.listError(meta.EachListItemWithAlloc(page, func(obj runtime.Object) error {
-		if _, err := r.accept(obj); err != nil {
+		rv, err := r.accept(obj)
+		if err != nil {
 			return err
 		}
+		r.seen(obj, rv)
 		return list.Add(obj)
 	}))
 }

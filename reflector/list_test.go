@@ -248,7 +248,7 @@ func TestReflector_Status(t *testing.T) {
 			if got.Contact.IsZero() != want.Contact.IsZero() || (got.Err == nil) != (want.Err == nil) {
 				t.Errorf("%s: contact %v, err %v", at, got.Contact, got.Err)
 			}
-			got.Contact, got.Err, got.Bookmarks = want.Contact, want.Err, want.Bookmarks
+			got.Contact, got.Err, got.Bookmarks, got.Replays = want.Contact, want.Err, want.Bookmarks, want.Replays
 			if got != want {
 				t.Errorf("%s: status\n%+v\nwant\n%+v", at, got, want)
 			}

@@ -528,7 +528,7 @@ func TestReflector_Requests(t *testing.T) {
 			f.options.Origin, f.streaming, f.streams = reflector.Origin{}, true, []stream{closing(end("9"), modified("a", "10"))}
 		}, []metav1.ListOptions{
 			{AllowWatchBookmarks: true, SendInitialEvents: ptr.To(true), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan},
-			{Limit: 1},
+			{Limit: 1, FieldSelector: "metadata.name=a"},
 			{ResourceVersion: "10", AllowWatchBookmarks: true},
 		}},
 		{"resumed", func(f *fake) {}, []metav1.ListOptions{

@@ -73,6 +73,9 @@ type Origin struct {
 	// NoBookmarks says that the server was seen not to send bookmarks, so that
 	// waiting for a proof is pointless.
 	NoBookmarks bool
+	// Replays and Newest are those of an earlier Status.
+	Replays bool
+	Newest  ObjectRef
 	// Bytes is the size of the copy.
 	Bytes int64
 	// Clean says that handlers have been told nothing that is not in the copy.
@@ -100,7 +103,7 @@ type Options struct {
 	// Cluster and Schema, if set, identify the cluster and the schema of the
 	// resource; see Origin. An empty answer means that it cannot be known, as
 	// does an error or no answer within 5 s while the collection itself can be
-	// read. They are asked once.
+	// read. They are asked once. How clusters compare is said at IssuerKeys.
 	Cluster, Schema func(context.Context) (string, error)
 
 	// WatchErrorHandler defaults to cache.DefaultWatchErrorHandler.
@@ -150,6 +153,7 @@ type Reflector struct {
 		target string
 		// silentRounds counts rounds of resuming in which nothing arrived.
 		silentRounds int
+		newest       newestObject
 		// failures counts watches in a row that failed, or ended at once, although
 		// the server was there.
 		failures int
@@ -211,6 +215,8 @@ func New(o Options) *Reflector {
 	r.expect(o.Expected)
 	r.mu.status.Phase = PhaseStarting
 	r.run.rv, r.run.listReason = o.Origin.RV, firstReason(o)
+	r.run.newest.ref, r.mu.status.Newest = o.Origin.Newest, o.Origin.Newest
+	r.mu.status.Replays = o.Origin.Replays
 	return r
 }
 
@@ -369,6 +375,14 @@ func (r *Reflector) show(ctx context.Context, why string) {
 	}
 	logger.Info("Showing stored objects before they are confirmed", "type", r.description, "reason", why)
 	r.queue.CaughtUp(false)
+}
+
+// showResumed shows a copy from which a watch was accepted, if the policy wants that
+// and nothing speaks against it.
+func (r *Reflector) showResumed(ctx context.Context) {
+	if r.policy.resumed && r.run.newest.doubt == (doubt{}) {
+		r.show(ctx, "the watch was accepted")
+	}
 }
 
 // showStale waits until the server has been out of reach for the time that the

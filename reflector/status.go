@@ -45,6 +45,19 @@ type Status struct {
 	Cluster, Schema string
 	// Bookmarks says whether the server sends bookmarks, nil if not known yet.
 	Bookmarks *bool
+	// Replays says that the server is known to keep the changes since the versions that
+	// it gives out, because it has sent a bookmark, be it the one that ends a streamed
+	// list.
+	Replays bool
+	// Newest is the newest object that the server is known to have had, as far as
+	// it has not been deleted since; zero if none is known. A server that no longer
+	// has it, and does not say what has become of it, has another history.
+	Newest ObjectRef
+}
+
+// ObjectRef names one version of an object, as the server has it.
+type ObjectRef struct {
+	Key, UID, RV string
 }
 
 // Status returns the current status. It is safe for concurrent use.

@@ -70,12 +70,12 @@ func (r *Reflector) askAgain(ctx context.Context) error {
 	if !r.run.cut && !r.run.refused || isUnversioned(r.run.rv) {
 		return nil
 	}
-	_, err := r.probe(ctx)
+	_, err := r.probeNewest(ctx)
 	switch {
 	case isPassing(err):
 		return unreported{err}
 	case err == nil && r.run.listReason != "":
-		return unreported{errRestored}
+		return unreported{errOtherHistory}
 	}
 	return err
 }
@@ -129,6 +129,8 @@ func (r *Reflector) open(ctx context.Context, options metav1.ListOptions) (watch
 func (r *Reflector) watchEnded(err error) error {
 	var failed queueError
 	switch {
+	case errors.Is(err, errOtherHistory):
+		return nil
 	case isExpired(err):
 		r.listNext("the server has forgotten the changes since " + r.run.rv)
 		if !r.Status().CaughtUp {
@@ -178,7 +180,7 @@ func (r *Reflector) consume(ctx context.Context, s stream) (events int, err erro
 		case <-s.deadline:
 			return events, errDeadline
 		case <-quietC:
-			r.show(ctx, "the watch was accepted")
+			r.showResumed(ctx)
 		case event, ok := <-s.watch.ResultChan():
 			if !ok {
 				return events, nil
@@ -234,10 +236,13 @@ func (r *Reflector) queueEvent(event watch.Event) error {
 	}
 	switch event.Type {
 	case watch.Added:
+		r.seen(event.Object, rv)
 		err = r.queue.Add(event.Object)
 	case watch.Modified:
+		r.seen(event.Object, rv)
 		err = r.queue.Update(event.Object)
 	case watch.Deleted:
+		r.gone(event.Object)
 		err = r.queue.Delete(event.Object)
 	case watch.Bookmark:
 		r.noteBookmarks(true)
@@ -253,8 +258,7 @@ func (r *Reflector) queueEvent(event watch.Event) error {
 		r.contacted()
 		return nil
 	}
-	r.observe(rv)
-	return nil
+	return r.observe(rv)
 }
 
 // accept checks that an object is what this reflector expects and returns its

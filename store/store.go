@@ -246,6 +246,18 @@ type Header struct {
 	// NoBookmarks is set when the server was seen not to send bookmarks for
 	// this resource, so that waiting for one is pointless.
 	NoBookmarks bool
+	// Replays is set when the server is known to keep the changes since the versions
+	// that it gives out, so that a watch from one of them brings all.
+	Replays bool
+	// Newest is the newest object that the server is known to have had, as far as
+	// it has not been deleted since; zero if none is known. Its RV may be ahead of
+	// that of the header.
+	Newest ObjectRef
+}
+
+// ObjectRef names one version of an object.
+type ObjectRef struct {
+	Key, UID, RV string
 }
 
 // Totals describe the objects of a collection.

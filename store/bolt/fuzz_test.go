@@ -46,7 +46,7 @@ func damagedOnly(t *testing.T, err error) {
 
 func FuzzDecodeHeader(f *testing.F) {
 	full := store.Header{
-		RV: "12", Complete: true, Fingerprint: "f", Cluster: "c", Schema: "s", Clean: true, NoBookmarks: true,
+		RV: "12", Complete: true, Fingerprint: "f", Cluster: "c", Schema: "s", Clean: true, NoBookmarks: true, Replays: true, Newest: store.ObjectRef{Key: "a/b", UID: "u", RV: "11"},
 		Indices: map[string]string{"node": "1", "": ""}, Contact: time.Unix(1, 2),
 	}
 	for _, h := range []store.Header{{}, full} {

@@ -90,13 +90,19 @@ type headerRecord struct {
 	Contact     []int64 `msgpack:"contact,omitempty"`
 	Clean       bool    `msgpack:"clean,omitempty"`
 	NoBookmarks bool    `msgpack:"noBookmarks,omitempty"`
+	Replays     bool    `msgpack:"replays,omitempty"`
 	Schema      string  `msgpack:"schema,omitempty"`
+	// Newest has key, UID and RV; absent if there is none.
+	Newest []string `msgpack:"newest,omitempty"`
 }
 
 func encodeHeader(h *store.Header) ([]byte, error) {
 	record := headerRecord{
 		RV: h.RV, Complete: h.Complete, Fingerprint: h.Fingerprint, Cluster: h.Cluster,
-		Indices: h.Indices, NoBookmarks: h.NoBookmarks, Clean: h.Clean, Schema: h.Schema,
+		Indices: h.Indices, NoBookmarks: h.NoBookmarks, Replays: h.Replays, Clean: h.Clean, Schema: h.Schema,
+	}
+	if h.Newest != (store.ObjectRef{}) {
+		record.Newest = []string{h.Newest.Key, h.Newest.UID, h.Newest.RV}
 	}
 	if !h.Contact.IsZero() {
 		record.Contact = []int64{h.Contact.Unix(), int64(h.Contact.Nanosecond())}
@@ -119,7 +125,10 @@ func decodeHeader(sealed []byte) (store.Header, error) {
 	}
 	h := store.Header{
 		RV: record.RV, Complete: record.Complete, Fingerprint: record.Fingerprint, Cluster: record.Cluster,
-		Indices: record.Indices, NoBookmarks: record.NoBookmarks, Clean: record.Clean, Schema: record.Schema,
+		Indices: record.Indices, NoBookmarks: record.NoBookmarks, Replays: record.Replays, Clean: record.Clean, Schema: record.Schema,
+	}
+	if len(record.Newest) == 3 {
+		h.Newest = store.ObjectRef{Key: record.Newest[0], UID: record.Newest[1], RV: record.Newest[2]}
 	}
 	if len(record.Contact) == 2 {
 		h.Contact = time.Unix(record.Contact[0], record.Contact[1])

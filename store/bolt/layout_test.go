@@ -14,7 +14,7 @@ import (
 func TestHeader_RoundTrip(t *testing.T) {
 	for _, want := range []store.Header{
 		{},
-		{RV: "1", Complete: true, Fingerprint: "f", Cluster: "c", Schema: "s", Clean: true, NoBookmarks: true, Indices: map[string]string{"a": "b"}},
+		{RV: "1", Complete: true, Fingerprint: "f", Cluster: "c", Schema: "s", Clean: true, NoBookmarks: true, Replays: true, Newest: store.ObjectRef{Key: "a/b", UID: "u", RV: "11"}, Indices: map[string]string{"a": "b"}},
 		{Contact: time.Date(2026, 5, 6, 7, 8, 9, 10, time.UTC)},
 		{Contact: time.Date(1, 1, 1, 0, 0, 0, 1, time.UTC)},
 		{Contact: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)},

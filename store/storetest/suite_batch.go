@@ -269,7 +269,7 @@ func testHeader(s *suite) {
 		s.Fatalf("header of a collection never written: got %v, want ErrNotFound", err)
 	}
 	header := store.Header{
-		RV: "12", Complete: true, Fingerprint: "f", Cluster: "c", Schema: "s", Clean: true, NoBookmarks: true,
+		RV: "12", Complete: true, Fingerprint: "f", Cluster: "c", Schema: "s", Clean: true, NoBookmarks: true, Replays: true, Newest: store.ObjectRef{Key: "a/b", UID: "u", RV: "11"},
 		Indices: map[string]string{"node": "fp", "owner": ""},
 		Contact: time.Date(2026, 1, 2, 3, 4, 5, 678, time.FixedZone("x", 3600)),
 	}
