@@ -20,6 +20,11 @@ import (
 // has nothing more to say, as in client-go.
 const streamWarning = 10 * time.Second
 
+// streamSilence is for how long a streamed list may say nothing before it is read in
+// pages. Proxies that buffer, or leave out bookmarks, hold back its end until the
+// watch times out.
+const streamSilence = 30 * time.Second
+
 // errNoEnd says that a streamed list ended before it was complete.
 var errNoEnd = errors.New("streamed list ended early")
 
@@ -66,7 +71,9 @@ func (r *Reflector) readList(ctx context.Context) (watch.Interface, error) {
 		if err == nil || ctx.Err() != nil || isBusy(err) || errors.As(err, new(queueError)) {
 			return w, err
 		}
-		// Older servers, or those with the feature off, refuse to stream.
+		// Older servers, or those with the feature off, refuse to stream. To wait for
+		// a proxy once is enough.
+		r.streamLists = !isUnanswered(err)
 		klog.FromContext(ctx).V(4).Info("Listing in pages", "type", r.description, "cause", err)
 	}
 	return nil, r.pageList(ctx)
@@ -99,7 +106,7 @@ func (r *Reflector) streamList(ctx context.Context) (watch.Interface, error) {
 	options.ResourceVersion = ""
 	options.SendInitialEvents = ptr.To(true)
 	options.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan
-	w, err := r.open(ctx, options)
+	w, err := r.open(ctx, options, streamSilence)
 	if err != nil {
 		return nil, err
 	}
@@ -132,10 +139,14 @@ func (r *Reflector) readStream(ctx context.Context, w watch.Interface, list Repl
 		case <-ctx.Done():
 			return "", ctx.Err()
 		case <-warning.C():
-			if r.clock.Since(last) < streamWarning {
+			silent := r.clock.Since(last)
+			if silent < streamWarning {
 				continue
 			}
-			klog.FromContext(ctx).Info("Warning: still waiting for the end of the streamed list", "type", r.description, "silentFor", r.clock.Since(last))
+			if silent >= streamSilence {
+				return "", noAnswer{streamSilence}
+			}
+			klog.FromContext(ctx).Info("Warning: still waiting for the end of the streamed list", "type", r.description, "silentFor", silent)
 		case event, ok := <-w.ResultChan():
 			if !ok {
 				return "", errNoEnd
