@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -34,24 +33,11 @@ func addLagging(t *testing.T) *controlplane.APIServer {
 // spread breaks the connections of a link now and then until stop is called.
 // Otherwise HTTP/2 sends all requests of a process to the same server.
 func (l *link) spread(seed uint64) (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
 	rng := rand.New(rand.NewPCG(seed, 1))
-	running.Go(func() {
-		for ctx.Err() == nil {
-			timer := time.NewTimer(100*time.Millisecond + below(rng, time.Second))
-			select {
-			case <-timer.C:
-				l.reset()
-			case <-ctx.Done():
-				timer.Stop()
-			}
-		}
-	})
-	return func() {
-		cancel()
-		running.Wait()
-	}
+	return repeatedly(func(ctx context.Context) {
+		idle(ctx, 500*time.Millisecond+below(rng, 2*time.Second))
+		l.reset()
+	}, func() {})
 }
 
 func newSeed(t *testing.T) uint64 {

@@ -166,11 +166,16 @@ func below(rng *rand.Rand, limit time.Duration) time.Duration {
 
 func pause(t *testing.T, d time.Duration) {
 	t.Helper()
+	idle(t.Context(), d)
+}
+
+// idle waits until d has passed or ctx ends.
+func idle(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-t.Context().Done():
+	case <-ctx.Done():
 	}
 }
 
