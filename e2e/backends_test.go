@@ -100,3 +100,98 @@ func restartBehind(t *testing.T, s *subject) {
 		c.kill()
 	}
 }
+
+// A watch cache begins with the state at the start of its server: of what it was
+// before, it knows nothing.
+func TestBackends_OneRestarted_ListsOnceAtMost(t *testing.T) {
+	seed := newSeed(t)
+	lagging := addLagging(t)
+	inEachResidency(t, func(t *testing.T, r informer.Residency) {
+		s := newSubject(t, configMaps).residing(r)
+		proxy{seed: seed}.stand(t, s, plane.API, lagging)
+		s.store()
+		s.changeSomethingElse()
+		if err := lagging.Restart(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		c := s.start()
+		c.wantCurrent(c.waitSynced())
+		c.wantListsUpTo(1)
+		c.wantDeparted("object-001", "object-002")
+
+		lagging.Kill()
+		s.update("again", "object-003")
+		s.delete("object-004")
+		c.waitCurrent()
+		if err := lagging.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		s.update("again", "object-005")
+		c.waitCurrent()
+		c.wantListsUpTo(2)
+		c.terminate()
+	})
+}
+
+// One request of four is answered with 502.
+func TestBackends_OneDown_ResumesAtTheOther(t *testing.T) {
+	seed := newSeed(t)
+	down := addAPIServer(t)
+	down.Stop()
+	s := newSubject(t, configMaps)
+	s.store()
+	proxy{seed: seed}.stand(t, s, plane.API, plane.API, plane.API, down)
+	s.apis = s.apis[:1] // the others are the same, or get no request
+	c := s.start()
+	c.wantCurrent(c.waitSynced())
+	s.update("again", "object-003")
+	c.waitCurrent()
+	c.wantLists(0)
+	c.terminate()
+}
+
+// wantListsUpTo is wantLists for n lists at most.
+func (c *child) wantListsUpTo(n int) {
+	t := c.subject.t
+	t.Helper()
+	log := c.subject.auditEvents()
+	for name := range c.views {
+		if r := c.requestsIn(log, name); r.Lists > n {
+			t.Errorf("%s: %s: %s, want %d lists at most", c.agent, name, r, n)
+		}
+	}
+}
+
+// All API servers give the same name to the same schema, so that it does not matter
+// which of them is asked.
+func TestBackends_SchemaChangedWhileDown_IsListedAndThenResumed(t *testing.T) {
+	seed := newSeed(t)
+	w := newWidgets(t, sizeOnly)
+	proxy{seed: seed}.stand(t, w.subject, plane.API, addAPIServer(t))
+	before := w.waitForSchema("")
+	w.add(size1, names("object", 20)...)
+	c := w.start()
+	c.wantCurrent(c.waitSynced())
+	c.waitPersisted()
+	c.kill()
+
+	w.define(version{"v1", sizeAndColor})
+	w.waitForColor("object-000", "red")
+	w.waitForSchema(before)
+	w.remove("object-001")
+	c = w.start()
+	c.wantCurrent(c.waitSynced())
+	c.wantDeparted("object-001")
+	// A server that has not been asked for the resource yet says that it is busy.
+	c.wantListsUpTo(2)
+	c.waitPersisted()
+	c.kill()
+
+	for range 4 {
+		c = w.start()
+		c.wantCurrent(c.waitSynced())
+		c.wantLists(0)
+		c.wantDeparted("object-001")
+		c.terminate()
+	}
+}

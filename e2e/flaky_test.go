@@ -173,7 +173,7 @@ func repeatedly(step func(context.Context), end func()) (stop func()) {
 // until stop is called.
 func (s *subject) keepChanging(seed uint64) (stop func()) {
 	s.t.Helper()
-	writers := &churn{client: dynamicFor(s.t), prefix: "object", namespaces: []string{s.namespace}, kinds: []string{"configmaps"}, names: 30}
+	writers := &churn{client: dynamicFor(s.t, plane.API), prefix: "object", namespaces: []string{s.namespace}, kinds: []string{"configmaps"}, names: 30}
 	writers.mu.done = map[string]int{}
 	ctx, cancel := context.WithCancel(s.t.Context())
 	wait := writers.run(ctx, s.t, seed, 1, 200*time.Millisecond)
