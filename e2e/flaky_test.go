@@ -60,6 +60,10 @@ func TestFlaky(t *testing.T) {
 		residency := []informer.Residency{informer.Memory, informer.Disk}[rng.IntN(2)]
 		before := s.residing(residency).mark()
 		c := s.start()
+		storms := rng.IntN(2) == 0
+		if storms {
+			link.storm(t, rng)
+		}
 		lived, synced := c.live(5*time.Second+below(rng, 20*time.Second), func(at *snapshot) { c.wantNotBefore(before, at) })
 		if rng.IntN(2) == 0 {
 			c.kill()
@@ -67,7 +71,7 @@ func TestFlaky(t *testing.T) {
 			c.terminate()
 		}
 		c.wantLists(0)
-		t.Logf("process %d, in residency %v, lived for %s; it had synced: %v; %s", s.starts, residency, lived, synced, c.requests("configmaps"))
+		t.Logf("process %d, in residency %v, started in a storm: %v; lived for %s; had synced: %v; %s", s.starts, residency, storms, lived, synced, c.requests("configmaps"))
 		pause(t, below(rng, 3*time.Second))
 	}
 	before := s.residing(informer.Disk).mark()
@@ -124,6 +128,16 @@ func (c *child) live(d time.Duration, onSynced func(*snapshot)) (lived time.Dura
 		case <-c.done:
 			c.subject.t.Fatalf("the process has ended: %v", c.err)
 		}
+	}
+}
+
+// storm resets connections again and again, while a watch gets through that is too
+// short for a bookmark.
+func (l *link) storm(t *testing.T, rng *rand.Rand) {
+	t.Helper()
+	for range 6 {
+		pause(t, 200*time.Millisecond+below(rng, 300*time.Millisecond))
+		l.reset()
 	}
 }
 
