@@ -128,7 +128,7 @@ func (b *builder) persist(t target, o *informer.Options) {
 	default:
 		o.Store = b.db
 		o.PlaintextSecrets = b.config.plaintextSecrets
-		o.Cluster = b.server.clusterID
+		o.Cluster = b.server.clusterFor()
 		o.Schema = b.server.schemaOf(t.gvr.GroupVersion())
 	}
 }

@@ -2,6 +2,7 @@ package informer_test
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -124,8 +125,8 @@ func TestExpired_AtStart(t *testing.T) {
 				defer p.stop()
 				w.wantEvents(p.recorder, "initial b", "delete b", "initial a", "initial c", "initial d", "initial e")
 				p.converged()
-				if got := p.lists(); got != test.lists {
-					t.Errorf("%d lists, want %d; status %+v", got, test.lists, p.status())
+				if s := p.status(); p.lists() != test.lists || !strings.Contains(s.OutcomeReason, "has forgotten the changes") {
+					t.Errorf("%d lists, want %d; status %+v", p.lists(), test.lists, s)
 				}
 			})
 		})

@@ -453,16 +453,22 @@ func (w *world) count(match func(apitest.Request) bool) (n int) {
 // What requests for the collection are. A probe asks for the server's version only.
 func isOurs(r apitest.Request) bool { return r.Resource == configMaps.Resource }
 
-func isProbe(r apitest.Request) bool { return isOurs(r) && r.Verb == "list" && r.Query.Get("limit") == "1" }
+func isProbe(r apitest.Request) bool {
+	return isOurs(r) && r.Verb == "list" && r.Query.Get("limit") == "1"
+}
 
-func isWatchList(r apitest.Request) bool { return isOurs(r) && r.Query.Get("sendInitialEvents") == "true" }
+func isWatchList(r apitest.Request) bool {
+	return isOurs(r) && r.Query.Get("sendInitialEvents") == "true"
+}
 
 func isPage(r apitest.Request) bool { return isOurs(r) && r.Verb == "list" && !isProbe(r) }
 
 func isNextPage(r apitest.Request) bool { return isPage(r) && r.Query.Get("continue") != "" }
 
 // isWhole matches lists that are not in pages.
-func isWhole(r apitest.Request) bool { return isPage(r) && !isNextPage(r) && r.Query.Get("limit") == "" }
+func isWhole(r apitest.Request) bool {
+	return isPage(r) && !isNextPage(r) && r.Query.Get("limit") == ""
+}
 
 // isFull matches all that is not a probe or a watch from a version.
 func isFull(r apitest.Request) bool { return isPage(r) || isWatchList(r) }

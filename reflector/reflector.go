@@ -108,7 +108,9 @@ type Options struct {
 	// Cluster and Schema, if set, identify the cluster and the schema of the
 	// resource; see Origin. An empty answer means that it cannot be known, as
 	// does an error or no answer within 5 s while the collection itself can be
-	// read. They are asked once. How clusters compare is said at IssuerKeys.
+	// read. They are asked once; Cluster again before a list that follows a watch that
+	// was cut, which must not be answered from memory. How clusters compare is said at
+	// IssuerKeys.
 	Cluster, Schema func(context.Context) (string, error)
 
 	// Sparse, if set, lets lists read what differs only, where that is worthwhile.
@@ -166,14 +168,17 @@ type Reflector struct {
 		exact         string
 		exactFailures int
 		identified    bool
+		// unsure is set when the server may be of another cluster than was asked for.
+		unsure bool
 		// unanswered counts questions about cluster and schema in vain.
 		unanswered int
 		// target is the server's version at the first probe, or of the last list
 		// that was current.
 		target string
-		// silentRounds counts rounds of resuming in which nothing arrived.
-		silentRounds int
-		newest       newestObject
+		// silentRounds and cutRounds count rounds of resuming in which nothing
+		// arrived: those that lasted their time and those that did not.
+		silentRounds, cutRounds int
+		newest                  newestObject
 		// failures counts watches in a row that failed, or ended at once, although
 		// the server was there.
 		failures int
@@ -369,6 +374,9 @@ func (r *Reflector) cycle(ctx context.Context) (err error) {
 	}
 	var w watch.Interface
 	if r.run.listReason != "" {
+		if err := r.identifyAgain(ctx); err != nil {
+			return err
+		}
 		if w, err = r.list(ctx); err != nil || !r.Status().CaughtUp {
 			return err
 		}
