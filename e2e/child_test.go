@@ -105,7 +105,7 @@ func (c *child) waitSynced() *snapshot {
 	t.Helper()
 	select {
 	case s := <-c.synced:
-		log := auditEvents(t, c.subject.api)
+		log := c.subject.auditEvents()
 		for resource, contents := range s.Informers {
 			t.Logf("%s: %s synced after %.2f s: %s; %s", c.agent, resource, s.SinceStart.Seconds(),
 				c.requestsIn(log, resource), contents.Status.ListReason)

@@ -68,7 +68,7 @@ func differs[V any](what string, want, got map[string]V) error {
 // name, has asked.
 func (c *child) requests(name string) requests {
 	c.subject.t.Helper()
-	return c.requestsIn(auditEvents(c.subject.t, c.subject.api), name)
+	return c.requestsIn(c.subject.auditEvents(), name)
 }
 
 // requestsIn is requests for who has read the audit log, which is long, already.
@@ -89,7 +89,7 @@ func (c *child) requestsIn(log []controlplane.AuditEvent, name string) requests 
 func (c *child) wantLists(n int) {
 	t := c.subject.t
 	t.Helper()
-	log := auditEvents(t, c.subject.api)
+	log := c.subject.auditEvents()
 	for name := range c.views {
 		if r := c.requestsIn(log, name); r.Lists != n {
 			t.Errorf("%s: read the collection of %s %d times, want %d; %s", c.agent, name, r.Lists, n, r)

@@ -16,6 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/openapi"
+
+	"github.com/warmcache/warmcache/e2e/controlplane"
 )
 
 var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
@@ -74,7 +77,7 @@ type widgets struct {
 // with an informer of each form: dynamic, metadata and typed.
 func newWidgets(t *testing.T, spec properties) *widgets {
 	t.Helper()
-	w := &widgets{subject: newSubject(t), client: dynamicFor(t)}
+	w := &widgets{subject: newSubject(t), client: dynamicFor(t, plane.API)}
 	w.undefine()
 	w.define(version{"v1", spec})
 	t.Cleanup(func() {
@@ -89,9 +92,9 @@ func newWidgets(t *testing.T, spec properties) *widgets {
 	return w
 }
 
-func dynamicFor(t *testing.T) dynamic.Interface {
+func dynamicFor(t *testing.T, api *controlplane.APIServer) dynamic.Interface {
 	t.Helper()
-	config := plane.API.Config()
+	config := api.Config()
 	config.UserAgent, config.QPS = "writer", -1
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
@@ -189,12 +192,20 @@ func (w *widgets) remove(names ...string) {
 	}
 }
 
-// waitForColor waits until the server shows an object with a color, as it does
+// waitForColor waits until all servers show an object with a color, as they do
 // some time after the schema has changed; "" means without one.
 func (w *widgets) waitForColor(name, color string) {
 	w.t.Helper()
+	for _, api := range w.apis {
+		w.waitForColorAt(api, name, color)
+	}
+}
+
+func (w *widgets) waitForColorAt(api *controlplane.APIServer, name, color string) {
+	w.t.Helper()
+	client := dynamicFor(w.t, api).Resource(widgetsV1).Namespace(w.namespace)
 	w.eventually("the new schema is in effect", func(ctx context.Context) error {
-		object, err := w.in(widgetsV1.Group, "v1").Get(ctx, name, metav1.GetOptions{})
+		object, err := client.Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -205,7 +216,7 @@ func (w *widgets) waitForColor(name, color string) {
 	})
 	// Which is published some time after it is in effect, and makes a start list then.
 	w.eventually("the new schema is published", func(context.Context) error {
-		published, err := w.publishedSchema()
+		published, err := publishedSchema(api)
 		if err == nil && strings.Contains(published, `"color"`) != (color != "") {
 			err = fmt.Errorf("want a color %q in %s", color, published)
 		}
@@ -214,19 +225,48 @@ func (w *widgets) waitForColor(name, color string) {
 }
 
 // publishedSchema is the OpenAPI document of version v1.
-func (w *widgets) publishedSchema() (string, error) {
-	client, err := discovery.NewDiscoveryClientForConfig(plane.API.Config())
+func publishedSchema(api *controlplane.APIServer) (string, error) {
+	published, err := openAPIOf(api)
 	if err != nil {
 		return "", err
+	}
+	document, err := published.Schema(runtime.ContentTypeJSON)
+	return string(document), err
+}
+
+func openAPIOf(api *controlplane.APIServer) (openapi.GroupVersion, error) {
+	client, err := discovery.NewDiscoveryClientForConfig(api.Config())
+	if err != nil {
+		return nil, err
 	}
 	paths, err := client.OpenAPIV3().Paths()
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	path := "apis/" + widgetsV1.Group + "/v1"
 	if paths[path] == nil {
-		return "", fmt.Errorf("%s is not published", path)
+		return nil, fmt.Errorf("%s is not published", path)
 	}
-	document, err := paths[path].Schema(runtime.ContentTypeJSON)
-	return string(document), err
+	return paths[path], nil
+}
+
+// waitForSchema waits until all servers call the schema by the same name, and not by
+// that of the one before, and returns it.
+func (w *widgets) waitForSchema(before string) (name string) {
+	w.t.Helper()
+	w.eventually("all servers have the same schema", func(context.Context) error {
+		for i, api := range w.apis {
+			published, err := openAPIOf(api)
+			if err != nil {
+				return err
+			}
+			its := published.ServerRelativeURL()
+			if its == before || i > 0 && its != name {
+				return fmt.Errorf("server %d has %s, before it was %s", i, its, before)
+			}
+			name = its
+		}
+		return nil
+	})
+	return name
 }

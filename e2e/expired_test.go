@@ -144,7 +144,7 @@ func TestExpired_WatchCacheOverflown_ListsOnceAndWritesTheDifferences(t *testing
 // version.
 func isForgotten(t *testing.T, s *subject, rv string) bool {
 	t.Helper()
-	client, err := kubernetes.NewForConfig(s.api.Config())
+	client, err := kubernetes.NewForConfig(s.apis[0].Config())
 	if err != nil {
 		t.Fatal(err)
 	}

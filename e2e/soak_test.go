@@ -166,11 +166,16 @@ func below(rng *rand.Rand, limit time.Duration) time.Duration {
 
 func pause(t *testing.T, d time.Duration) {
 	t.Helper()
+	idle(t.Context(), d)
+}
+
+// idle waits until d has passed or ctx ends.
+func idle(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-t.Context().Done():
+	case <-ctx.Done():
 	}
 }
 
@@ -179,7 +184,7 @@ func pause(t *testing.T, d time.Duration) {
 func (c *child) wantResumed() {
 	t := c.subject.t
 	t.Helper()
-	log := auditEvents(t, c.subject.api)
+	log := c.subject.auditEvents()
 	for name := range c.views {
 		if r := c.requestsIn(log, name); r.Lists > 0 && !strings.HasPrefix(name, "events#") {
 			t.Errorf("%s: %s: %s, want no list", c.agent, name, r)

@@ -22,8 +22,8 @@ type subject struct {
 	namespace string
 	// writer changes what the informers watch.
 	writer kubernetes.Interface
-	// api is the API server that the requests of the processes are counted by.
-	api *controlplane.APIServer
+	// apis are the API servers that the requests of the processes are counted by.
+	apis []*controlplane.APIServer
 	// config is what the next process is given, apart from the user agent.
 	config childConfig
 	starts int
@@ -54,8 +54,17 @@ func newSubject(t *testing.T, kinds ...kind) *subject {
 // connectTo makes the next processes talk to an API server.
 func (s *subject) connectTo(api *controlplane.APIServer) {
 	config := api.Config()
-	s.api = api
+	s.apis = []*controlplane.APIServer{api}
 	s.config.Host, s.config.Token, s.config.CA = config.Host, config.BearerToken, config.CAData
+}
+
+// auditEvents returns what the API servers were asked for.
+func (s *subject) auditEvents() (all []controlplane.AuditEvent) {
+	s.t.Helper()
+	for _, api := range s.apis {
+		all = append(all, auditEvents(s.t, api)...)
+	}
+	return all
 }
 
 // create creates objects of each kind, of about 100 bytes, with labels like

@@ -65,7 +65,7 @@ func (i *sharedIndexInformer) auditPeriodically(ctx context.Context) {
 		case <-i.clock.After(pause):
 		}
 		pause = period - period/10 + rand.N(period/5+1)
-		if i.confirmed.Load() { // else the start is the audit
+		if i.isConfirmed() { // else the start is the audit
 			i.auditOnce(ctx)
 		}
 	}

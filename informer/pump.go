@@ -373,9 +373,10 @@ func versionOf(obj any) string {
 //
 // The end of the start, with its outcome, is the first mark that is confirmed.
 func (i *sharedIndexInformer) caughtUp(ctx context.Context, mark fifo.CaughtUp) {
-	ended := mark.Confirmed && i.confirmed.CompareAndSwap(false, true)
+	ended := mark.Confirmed && !i.isConfirmed()
 	if ended {
 		i.concludeStart()
+		close(i.confirmed)
 	}
 	if !i.delivery.replayed {
 		i.replay(ctx)
@@ -393,5 +394,5 @@ func (i *sharedIndexInformer) replay(ctx context.Context) {
 	close(i.synced)
 	i.processor.upstreamSynced()
 	klog.FromContext(ctx).V(2).Info("Informer has synced", "informer", i.name(), "objects", objects,
-		"confirmed", i.confirmed.Load(), "replay", i.clock.Since(start).Round(time.Millisecond))
+		"confirmed", i.isConfirmed(), "replay", i.clock.Since(start).Round(time.Millisecond))
 }

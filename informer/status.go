@@ -105,7 +105,7 @@ func (i *sharedIndexInformer) status() Status {
 		s.Audit = &audits
 	}
 	s.PersistedRV = s.Durability.RV
-	s.Confirmed = i.confirmed.Load()
+	s.Confirmed = i.isConfirmed()
 	if o := i.outcome.Load(); o != nil {
 		s.Outcome, s.OutcomeReason = o.outcome, o.reason
 	}

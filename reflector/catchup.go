@@ -24,6 +24,14 @@ const (
 	// maxSilentRounds is how many rounds may pass without progress. A filtered
 	// or lagging watch cache needs 2, random backends up to 3 (measured).
 	maxSilentRounds = 4
+	// maxCutRounds is how many rounds in a row may be cut off, without progress. That
+	// says nothing about bookmarks, but on a bad link a list has to do what the
+	// rounds do not get the time for.
+	maxCutRounds = 8
+	// probeTimeout is how long a probe may take: as long as the largest object takes
+	// at 64 kbit/s. Without it, and with HTTP/1.1, a connection that is lost without
+	// notice would hold up the start for a quarter of an hour.
+	probeTimeout = 3 * time.Minute
 	// quiet is how long a resumed watch must have nothing to say for its first
 	// burst to count as over. A refusal arrives at once.
 	quiet = 100 * time.Millisecond
@@ -87,28 +95,8 @@ func (r *Reflector) ask(ctx context.Context, question func(context.Context) (str
 	if question == nil {
 		return "", nil
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	type answer struct {
-		value string
-		err   error
-	}
-	answers := make(chan answer, 1)
-	go func() {
-		value, err := question(ctx)
-		answers <- answer{value, err}
-	}()
-	select {
-	case a := <-answers:
-		return a.value, a.err
-	case <-ctx.Done():
-		return "", ctx.Err()
-	case <-r.clock.After(askTimeout):
-		return "", errNoAnswer
-	}
+	return answerWithin(ctx, r.clock, askTimeout, question)
 }
-
-var errNoAnswer = fmt.Errorf("no answer within %s", askTimeout)
 
 // catchUp proves that the stored copy and what a watch adds to it are current,
 // or makes a list the next thing to do.
@@ -156,7 +144,10 @@ func (r *Reflector) probe(ctx context.Context) error {
 // probeWith is probe with the given options, and returns the version and the answer.
 func (r *Reflector) probeWith(ctx context.Context, options metav1.ListOptions) (rv string, list runtime.Object, err error) {
 	r.setPhase(PhaseProbing)
-	if list, err = r.listCall(ctx, options); err != nil {
+	list, err = answerWithin(ctx, r.clock, probeTimeout, func(ctx context.Context) (runtime.Object, error) {
+		return r.listCall(ctx, options)
+	})
+	if err != nil {
 		return "", nil, fmt.Errorf("probing %s: %w", r.description, err)
 	}
 	accessor, err := meta.ListAccessor(list)
@@ -178,10 +169,11 @@ func (r *Reflector) probeWith(ctx context.Context, options metav1.ListOptions) (
 
 // round watches for up to 3 s. If that brings no proof it probes again.
 func (r *Reflector) round(ctx context.Context) error {
-	if r.run.refused {
-		if err := r.askAgain(ctx); err != nil || r.run.listReason != "" {
-			return err
+	if err := r.askAgain(ctx); err != nil || r.run.listReason != "" {
+		if errors.Is(err, errOtherHistory) {
+			return nil // a list follows
 		}
+		return err
 	}
 	r.setPhase(PhaseResuming)
 	before := r.run.rv
@@ -192,10 +184,11 @@ func (r *Reflector) round(ctx context.Context) error {
 	case ctx.Err() != nil || r.Status().CaughtUp:
 		return nil //nolint:nilerr // a deadline ends a round like any other end
 	}
-	// The round ended by itself: the watch was accepted.
+	// The round has ended: the watch was accepted.
 	r.showResumed(ctx)
-	if r.countRound(r.run.rv != before); r.run.listReason != "" {
-		return nil
+	cut := err == nil && r.run.cut
+	if r.countRound(r.run.rv != before, cut); r.run.listReason != "" || r.run.cut {
+		return nil // The next round begins with a probe if this one did not end in time.
 	}
 	return r.probe(ctx)
 }
@@ -206,11 +199,11 @@ func (r *Reflector) resume(ctx context.Context) error {
 		ResourceVersion:     r.run.rv,
 		AllowWatchBookmarks: true,
 		TimeoutSeconds:      ptr.To[int64](resumeTimeoutSeconds),
-	})
+	}, resumeDeadline)
 	if err != nil {
 		return err
 	}
-	r.run.due = r.clock.Now().Add(resumeTimeoutSeconds * time.Second)
+	r.run.due = r.run.opened.Add(resumeTimeoutSeconds * time.Second)
 	r.setResuming(true)
 	defer r.setResuming(false)
 	deadline := r.clock.NewTimer(resumeDeadline)
@@ -234,20 +227,26 @@ func (r *Reflector) setResuming(resuming bool) {
 	r.mu.status.Contact = now
 }
 
-func (r *Reflector) countRound(moved bool) {
+// countRound counts rounds that bring nothing, and cut ones apart from others: only
+// those say something about the server.
+func (r *Reflector) countRound(moved, cut bool) {
 	if r.reachedTarget() {
 		r.listNext("the server is not known to tell what has happened since a version, so that its events prove nothing")
 		return
 	}
-	if moved {
-		r.run.silentRounds = 0
-		return
+	switch {
+	case moved:
+		r.run.silentRounds, r.run.cutRounds = 0, 0
+	case cut:
+		if r.run.cutRounds++; r.run.cutRounds >= maxCutRounds {
+			r.listNext(fmt.Sprintf("%d watches were cut off before the server sent a bookmark", r.run.cutRounds))
+		}
+	default:
+		if r.run.silentRounds++; r.run.silentRounds >= maxSilentRounds {
+			r.noteBookmarks(false)
+			r.listNext(fmt.Sprintf("the server sent no bookmark in %d rounds", r.run.silentRounds))
+		}
 	}
-	if r.run.silentRounds++; r.run.silentRounds < maxSilentRounds {
-		return
-	}
-	r.noteBookmarks(false)
-	r.listNext(fmt.Sprintf("the server sent no bookmark in %d rounds", r.run.silentRounds))
 }
 
 // noteBookmarks remembers whether bookmarks come, for the next start.

@@ -101,6 +101,14 @@ func TestReflector_Start(t *testing.T) {
 			"list", "commit 10 []", "caught up", "watch 10",
 		},
 	}, {
+		name:   "rounds that are cut off prove nothing",
+		script: func(f *fake) { f.streams = append(slices.Repeat([]stream{closing()}, 7), events(bookmark("10"))) },
+		want:   append(slices.Repeat([]string{"probe", "watch 5"}, 8), "bookmark @10", "caught up"),
+	}, {
+		name:   "all rounds are cut off",
+		script: func(f *fake) { f.streams = slices.Repeat([]stream{closing()}, 8) },
+		want:   append(slices.Repeat([]string{"probe", "watch 5"}, 8), "list", "commit 10 []", "caught up", "watch 10"),
+	}, {
 		name:   "no proof is to be expected",
 		script: func(f *fake) { f.options.Origin.NoBookmarks = true },
 		want:   []string{"probe", "list", "commit 10 []", "caught up", "watch 10"},

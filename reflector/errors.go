@@ -3,6 +3,7 @@ package reflector
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -89,6 +90,27 @@ func isPassing(err error) bool {
 func isOverloaded(err error) bool {
 	return apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err) ||
 		apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err)
+}
+
+// isBroken reports whether a watch broke off, as opposed to having brought what
+// cannot be understood. client-go ends a watch without an error for the causes that
+// were usual before HTTP/2, and of the others leaves the text.
+func isBroken(err error) bool {
+	var answer apierrors.APIStatus
+	if !apierrors.HasStatusCause(err, "ClientWatchDecoding") || !errors.As(err, &answer) {
+		return false
+	}
+	message := answer.Status().Message
+	for _, broken := range []string{
+		"http2: client connection lost", // no answer to a ping
+		"stream error: ",                // a proxy that gave up on the server
+		"read tcp ",
+	} {
+		if strings.Contains(message, broken) {
+			return true
+		}
+	}
+	return false
 }
 
 // isUnversioned reports whether rv is a version that no state has. Servers that

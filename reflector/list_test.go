@@ -82,7 +82,7 @@ func TestReflector_StreamedList(t *testing.T) {
 			other.Object.(*corev1.ConfigMap).Annotations[metav1.InitialEventsAnnotationKey] = "false"
 			f.streams = []stream{events(added("a", "3"), other)}
 		},
-		pauses: 30,
+		pauses: 29,
 		want:   []string{"stream", "abort [a]"},
 	}, {
 		name: "whose watch ends",
@@ -99,10 +99,15 @@ func TestReflector_StreamedList(t *testing.T) {
 		pauses: 1,
 		want:   []string{"stream", "commit 9 [a]", "caught up", "stream", "commit 12 []", "caught up"},
 	}, {
+		name:   "whose end is long in coming",
+		script: func(f *fake) { f.streams = []stream{events(added("a", "3"))} },
+		pauses: 29,
+		want:   []string{"stream", "abort [a]"},
+	}, {
 		name:   "that never ends",
 		script: func(f *fake) { f.streams = []stream{events(added("a", "3"))} },
 		pauses: 30,
-		want:   []string{"stream", "abort [a]"},
+		want:   aborted,
 	}, {
 		name: "that has nothing to say for a minute, is not asked for again",
 		script: func(f *fake) {

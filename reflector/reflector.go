@@ -175,9 +175,10 @@ type Reflector struct {
 		// target is the server's version at the first probe, or of the last list
 		// that was current.
 		target string
-		// silentRounds counts rounds of resuming in which nothing arrived.
-		silentRounds int
-		newest       newestObject
+		// silentRounds and cutRounds count rounds of resuming in which nothing
+		// arrived: those that lasted their time and those that did not.
+		silentRounds, cutRounds int
+		newest                  newestObject
 		// failures counts watches in a row that failed, or ended at once, although
 		// the server was there.
 		failures int

@@ -28,12 +28,16 @@ const (
 	// shortWatch is how long a watch without events must last not to count as
 	// an error, as in client-go.
 	shortWatch = time.Second
+	// overdue is for how long after its timeout the end of a watch is waited for.
+	// Without it, and with HTTP/1.1, a watch whose connection is lost without
+	// notice would be silent for ever.
+	overdue = 30 * time.Second
 	// maxFailures is how many watches in a row may fail, while the collection can
 	// be read, before it is listed instead.
 	maxFailures = 5
 )
 
-// errDeadline ends a round of resuming that the server did not end.
+// errDeadline ends a watch that the server did not end.
 var errDeadline = errors.New("watch outlived its timeout")
 
 // watch follows the collection until it has to be listed or an error calls for a
@@ -45,7 +49,8 @@ func (r *Reflector) watch(ctx context.Context, w watch.Interface) (err error) {
 			if err := r.askAgain(ctx); err != nil {
 				return err
 			}
-			if w, err = r.open(ctx, r.watchOptions()); err != nil {
+			options := r.watchOptions()
+			if w, err = r.open(ctx, options, r.untilOverdue()); err != nil {
 				return r.watchEnded(err)
 			}
 		}
@@ -96,9 +101,14 @@ func (r *Reflector) askAgain(ctx context.Context) error {
 // not have ended like that.
 func (r *Reflector) follow(ctx context.Context, w watch.Interface) error {
 	r.setPhase(PhaseWatching)
-	events, err := r.consume(ctx, stream{watch: w})
+	deadline := r.clock.NewTimer(r.untilOverdue())
+	defer deadline.Stop()
+	events, err := r.consume(ctx, stream{watch: w, deadline: deadline.C()})
 	lasted := r.clock.Since(r.run.opened)
 	klog.FromContext(ctx).V(4).Info("Watch closed", "type", r.description, "events", events, "duration", lasted, "err", err)
+	if errors.Is(err, errDeadline) {
+		return nil // It may be that the server does not know timeouts.
+	}
 	if err == nil && events == 0 && lasted < shortWatch && ctx.Err() == nil {
 		return unreported{&cache.VeryShortWatchError{Name: r.stock.Name()}}
 	}
@@ -121,12 +131,38 @@ func (r *Reflector) watchOptions() metav1.ListOptions {
 	}
 }
 
-// open opens a watch. Errors that watch error handlers are told of are not
-// wrapped, as in client-go: they compare them.
-func (r *Reflector) open(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-	// Before the request: some proxies hold back the answer until the first event.
+// untilOverdue is for how long to wait for the end of the watch that was asked for
+// last.
+func (r *Reflector) untilOverdue() time.Duration {
+	return r.run.due.Add(overdue).Sub(r.clock.Now())
+}
+
+// request is a watch whose request ends with it.
+type request struct {
+	watch.Interface
+	cancel func()
+}
+
+// Stop ends the request first. Closing the body of a compressed answer waits for who
+// reads it, which takes as long as nothing comes.
+func (w request) Stop() {
+	w.cancel()
+	w.Interface.Stop()
+}
+
+// open opens a watch, unless there is no answer within limit. Errors that watch error
+// handlers are told of are not wrapped, as in client-go: they compare them.
+func (r *Reflector) open(ctx context.Context, options metav1.ListOptions, limit time.Duration) (w watch.Interface, err error) {
+	// Before the request: some proxies hold back the answer until the first event,
+	// or the end.
 	r.run.opened = r.clock.Now()
-	w, err := interruptible(ctx, func() (watch.Interface, error) {
+	ctx, answered, cancel := patience(ctx, r.clock, limit)
+	defer func() {
+		if answered(); w == nil {
+			cancel()
+		}
+	}()
+	opened, err := interruptible(ctx, func() (watch.Interface, error) {
 		return r.lw.WatchWithContext(ctx, options)
 	}, func(late watch.Interface) { late.Stop() })
 	r.run.refused = err != nil && !isOverloaded(err)
@@ -138,7 +174,7 @@ func (r *Reflector) open(ctx context.Context, options metav1.ListOptions) (watch
 	}
 	r.contacted()
 	r.update(func(s *Status) { s.Watches++ })
-	return w, nil
+	return request{opened, cancel}, nil
 }
 
 // watchEnded decides what follows from the error that ended a watch: usually
@@ -208,7 +244,9 @@ func (r *Reflector) consume(ctx context.Context, s stream) (events int, err erro
 			if r.isUseless(ctx, event) {
 				continue
 			}
-			if err := r.queueEvent(event); err != nil {
+			if err := r.queueEvent(event); isBroken(err) {
+				return events, nil
+			} else if err != nil {
 				return events, unreported{err}
 			}
 			events++
