@@ -61,6 +61,7 @@
 //
 //	factory       what makes informers persist, for every way to make them: start here
 //	informer      cache.SharedIndexInformer
+//	audit         compares a cache with the server, by metadata
 //	reflector     list and watch
 //	fifo          the delta queue
 //	indexer       cache.Indexer over a collection

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/transport"
 	"k8s.io/klog/v2"
 
 	"github.com/warmcache/warmcache/factory"
@@ -37,7 +38,9 @@ const childEnv = "WARMCACHE_E2E_CHILD"
 
 // childConfig is what a process with informers is given.
 type childConfig struct {
-	Host, Token            string
+	Host, Token string
+	// TokenFile, if set, has the token.
+	TokenFile              string
 	CA                     []byte
 	UserAgent, ContentType string
 
@@ -227,12 +230,17 @@ func (p *process) makeInformers(db store.Store) ([]source, error) {
 }
 
 func (p *process) restConfig() *rest.Config {
-	return &rest.Config{
+	config := &rest.Config{
 		Host: p.config.Host, BearerToken: p.config.Token, QPS: -1,
 		TLSClientConfig: rest.TLSClientConfig{CAData: p.config.CA},
 		UserAgent:       p.config.UserAgent,
 		ContentConfig:   rest.ContentConfig{ContentType: p.config.ContentType},
 	}
+	if p.config.TokenFile != "" {
+		// The file is read again after a 401, and not only once in a minute.
+		config.Wrap(transport.ResettableTokenSourceWrapTransport(transport.NewCachedFileTokenSource(p.config.TokenFile)))
+	}
+	return config
 }
 
 func (p *process) policy() informer.StartPolicy {

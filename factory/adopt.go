@@ -165,6 +165,7 @@ func (a *adoption) inform(client any, r apiResource, resync time.Duration) cache
 	a.config.customResync[r.object] = resync
 	t := typedTarget(r, a.config.namespace)
 	c := caller{clientset: client, resource: r, namespace: a.config.namespace, tweak: a.config.tweak}
+	t.get = c.get
 	return a.build(t, c.listerWatcher())
 }
 

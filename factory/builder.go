@@ -72,6 +72,8 @@ type target struct {
 	// example is an empty object as the informer holds them.
 	example runtime.Object
 	form    store.Form
+	// get reads one object; nil if nothing is gained by that.
+	get func(ctx context.Context, namespace, name string) (runtime.Object, error)
 }
 
 // build makes the informer of a resource that is listed with lw.
@@ -85,6 +87,7 @@ func (b *builder) build(t target, lw cache.ListerWatcher) cache.SharedIndexInfor
 		TransformVersion:  b.config.transformVersion,
 		Owner:             b.owner,
 		Identifier:        b.config.informerName.WithResource(t.gvr),
+		Get:               t.get,
 		Start:             b.config.start,
 		ListBelow:         b.config.listBelow,
 		DepartedRetention: b.config.departedRetention,
@@ -97,6 +100,7 @@ func (b *builder) build(t target, lw cache.ListerWatcher) cache.SharedIndexInfor
 	}
 	b.persist(t, &o)
 	b.config.reside(t, &o)
+	b.auditing(t, &o)
 	inf, err := b.newInformer(lw, t.example, o)
 	if err != nil {
 		return b.failing(t.example, err)
@@ -124,7 +128,7 @@ func (b *builder) persist(t target, o *informer.Options) {
 	default:
 		o.Store = b.db
 		o.PlaintextSecrets = b.config.plaintextSecrets
-		o.Cluster = b.server.clusterID
+		o.Cluster = b.server.clusterFor()
 		o.Schema = b.server.schemaOf(t.gvr.GroupVersion())
 	}
 }

@@ -39,6 +39,7 @@
 //     in informer.Status (Durability.Err).
 //   - Where the objects are: decoded in memory, as in client-go, or in the store, with
 //     a cache of bounded size in front (WithResidency).
+//   - Whether its informers are compared with the server from time to time (WithAudit).
 //   - What all its informers want to know of the API server: which cluster it
 //     is, and the schema of each group-version. It is asked once, not once per
 //     informer.

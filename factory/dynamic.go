@@ -52,6 +52,13 @@ func NewDynamic(client dynamic.Interface, db store.Store, opts ...Option) (*Dyna
 				return client.Resource(gvr).Namespace(b.config.namespace)
 			}, b.config.tweak)
 		},
+		get: func(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string) (runtime.Object, error) {
+			obj, err := client.Resource(gvr).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+			if err != nil {
+				return nil, err // and no pointer to nothing
+			}
+			return obj, nil
+		},
 		lister: func(indexer cache.Indexer, gvr schema.GroupVersionResource) cache.GenericLister {
 			return dynamiclister.NewRuntimeObjectShim(dynamiclister.New(indexer, gvr))
 		},

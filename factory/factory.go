@@ -78,7 +78,9 @@ func (f *Factory) InformerFor(obj runtime.Object, newFunc internalinterfaces.New
 		if err != nil {
 			return f.failing(obj, err)
 		}
-		return f.build(f.target(r), f.caller(r).listerWatcher())
+		t, c := f.target(r), f.caller(r)
+		t.get = c.get
+		return f.build(t, c.listerWatcher())
 	})
 }
 

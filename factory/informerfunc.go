@@ -123,6 +123,9 @@ func (f informerFunc) make(lw cache.ListerWatcher, example runtime.Object, resyn
 		o.Identify, o.Cluster, o.Schema = d.identify, d.cluster, d.schema
 	}
 	f.config.reside(target{example: example}, &o)
+	if f.config.metadata != nil {
+		o.Metadata, o.Audit = &discoveredMetadata{client: f.config.metadata, lw: lw}, f.config.audit
+	}
 	inf, err := f.newInformer(lw, example, o)
 	if err != nil {
 		return f.failing(example, err)

@@ -45,16 +45,37 @@ func (c caller) list(ctx context.Context, opts metav1.ListOptions) (runtime.Obje
 	return out[0].Interface().(runtime.Object), nil
 }
 
+// get reads one object.
+func (c caller) get(ctx context.Context, namespace, name string) (runtime.Object, error) {
+	c.namespace = namespace
+	args := []reflect.Value{reflect.ValueOf(ctx), reflect.ValueOf(name), reflect.ValueOf(metav1.GetOptions{})}
+	out := c.client().MethodByName("Get").Call(args)
+	if err, failed := out[1].Interface().(error); failed {
+		return nil, err
+	}
+	return out[0].Interface().(runtime.Object), nil
+}
+
 func (c caller) watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 	client := c.client()
 	applyTweak(c.tweak, &opts)
 	return client.Interface().(watcher).Watch(ctx, opts)
 }
 
+// applyTweak applies tweak to opts. What opts select by field, which is how a reflector
+// asks for one object, is selected in addition to what tweak selects: most tweaks set
+// their selector in place of what is there.
 func applyTweak(tweak internalinterfaces.TweakListOptionsFunc, opts *metav1.ListOptions) {
-	if tweak != nil {
-		tweak(opts)
+	if tweak == nil {
+		return
 	}
+	asked := opts.FieldSelector
+	opts.FieldSelector = ""
+	tweak(opts)
+	if asked != "" && opts.FieldSelector != "" {
+		asked = "," + asked
+	}
+	opts.FieldSelector += asked
 }
 
 // client calls the two accessors that lead to the client of the resource.

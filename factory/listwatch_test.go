@@ -141,3 +141,26 @@ func TestSelectionOf_RefusesWhatHasNoIdentity(t *testing.T) {
 		}
 	}
 }
+
+// TestApplyTweak_KeepsWhatIsAskedFor checks that a question for one object stays one,
+// whatever a tweak selects, and in whatever way it does.
+func TestApplyTweak_KeepsWhatIsAskedFor(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		tweak internalinterfaces.TweakListOptionsFunc
+		asked string
+		want  string
+	}{
+		{"nothing", nil, "metadata.name=a", "metadata.name=a"},
+		{"labels", func(o *metav1.ListOptions) { o.LabelSelector = "app=web" }, "metadata.name=a", "metadata.name=a"},
+		{"fields", func(o *metav1.ListOptions) { o.FieldSelector = "spec.nodeName=n" }, "metadata.name=a", "spec.nodeName=n,metadata.name=a"},
+		{"fields set to nothing", func(o *metav1.ListOptions) { o.FieldSelector = "" }, "metadata.name=a", "metadata.name=a"},
+		{"fields added", func(o *metav1.ListOptions) { o.FieldSelector += "spec.nodeName=n" }, "metadata.name=a", "spec.nodeName=n,metadata.name=a"},
+		{"fields, nothing asked for", func(o *metav1.ListOptions) { o.FieldSelector = "spec.nodeName=n" }, "", "spec.nodeName=n"},
+	} {
+		opts := metav1.ListOptions{FieldSelector: tc.asked}
+		if applyTweak(tc.tweak, &opts); opts.FieldSelector != tc.want {
+			t.Errorf("%s: selects %q, want %q", tc.name, opts.FieldSelector, tc.want)
+		}
+	}
+}

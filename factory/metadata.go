@@ -34,7 +34,7 @@ func NewMetadata(client metadata.Interface, db store.Store, opts ...Option) (*Me
 	namespace := func(ctx context.Context, name string, o metav1.GetOptions) (metav1.Object, error) {
 		return client.Resource(namespaces).Get(ctx, name, o)
 	}
-	b, err := newResourceBuilder("NewMetadata", db, newServer(namespace, noDiscovery), opts)
+	b, err := newResourceBuilder("NewMetadata", db, newServer(namespace, noDiscovery), append([]Option{WithMetadataClient(client)}, opts...))
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/informers/internalinterfaces"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -67,6 +68,8 @@ type config struct {
 	metricsProvider cache.InformerMetricsProvider
 	observers       []Observer
 	discovery       discovery.OpenAPIV3SchemaInterface
+	metadata        metadata.Interface
+	audit           informer.Audit
 	scheme          runtime.ObjectTyper
 	clock           clock.WithTicker
 	logger          *klog.Logger
@@ -153,7 +156,7 @@ func (c *config) validate(db store.Store) error {
 			return invalid("WithCustomResyncConfig: type %v, period %s", t, period)
 		}
 	}
-	return c.validateResidency(db)
+	return errors.Join(c.validateAudit(), c.validateResidency(db))
 }
 
 // metricsNeedName reports metrics that nobody would see.

@@ -35,7 +35,9 @@ type form struct {
 	example func() runtime.Object
 	// listerWatcher returns what lists a resource.
 	listerWatcher func(schema.GroupVersionResource) cache.ListerWatcher
-	lister        func(cache.Indexer, schema.GroupVersionResource) cache.GenericLister
+	// get reads an object of a resource; nil if it is as small as what is listed.
+	get    func(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string) (runtime.Object, error)
+	lister func(cache.Indexer, schema.GroupVersionResource) cache.GenericLister
 }
 
 // newResourceBuilder is newBuilder for such a factory: what an option says by Go
@@ -67,7 +69,13 @@ func (r *resources) ForResource(gvr schema.GroupVersionResource) informers.Gener
 // target puts the factory's namespace into the identity although the resource may
 // have none: only the server knows, and it is what the request asks for.
 func (r *resources) target(gvr schema.GroupVersionResource) target {
-	return target{gvr: gvr, namespace: r.config.namespace, example: r.form.example(), form: r.form.name}
+	t := target{gvr: gvr, namespace: r.config.namespace, example: r.form.example(), form: r.form.name}
+	if r.form.get != nil {
+		t.get = func(ctx context.Context, namespace, name string) (runtime.Object, error) {
+			return r.form.get(ctx, gvr, namespace, name)
+		}
+	}
+	return t
 }
 
 // Start is StartWithContext for code that stops informers with a channel.

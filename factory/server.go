@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -53,6 +54,22 @@ func (s *server) clusterID(ctx context.Context) (string, error) {
 		s.cluster.forget()
 	}
 	return id, err
+}
+
+// clusterFor returns clusterID for one informer. Who asks again has a reason not to believe
+// what everybody was told before.
+func (s *server) clusterFor() func(context.Context) (string, error) {
+	var answered atomic.Bool
+	return func(ctx context.Context) (string, error) {
+		if answered.Load() {
+			s.cluster.forget()
+		}
+		id, err := s.clusterID(ctx)
+		if err == nil {
+			answered.Store(true)
+		}
+		return id, err
+	}
 }
 
 type namespaceGetter func(ctx context.Context, name string, o metav1.GetOptions) (metav1.Object, error)

@@ -2,6 +2,7 @@ package factory
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	fakedynamic "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
@@ -252,4 +254,37 @@ func TestServer_Cluster_ByIssuerKeys(t *testing.T) {
 			t.Errorf("cluster = %q, want an error: the next informer asks again", got)
 		}
 	})
+}
+
+// TestServer_ClusterFor_AsksAnewForWhoAsksAgain checks that an informer which asks a second
+// time is not told what it was told before.
+func TestServer_ClusterFor_AsksAnewForWhoAsksAgain(t *testing.T) {
+	client, server := serve(t)
+	s := serverOf(client)
+	first, second := s.clusterFor(), s.clusterFor()
+	for n, step := range []struct {
+		ask      func(context.Context) (string, error)
+		uid      string
+		want     string
+		requests int32
+	}{
+		{first, "a", "a", 1},
+		{second, "b", "a", 1}, // has not asked yet
+		{first, "b", "b", 2},
+		{second, "c", "c", 3},
+	} {
+		server.set(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_ = json.NewEncoder(w).Encode(&corev1.Namespace{
+				TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
+				ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem, UID: types.UID(step.uid)},
+			})
+		})
+		if got, err := step.ask(t.Context()); got != step.want || err != nil {
+			t.Errorf("%d: cluster = %q, %v; want %q", n, got, err, step.want)
+		}
+		if got := int32(server.requests.Load()); got != step.requests {
+			t.Errorf("%d: %d requests, want %d", n, got, step.requests)
+		}
+	}
 }

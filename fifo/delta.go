@@ -67,6 +67,9 @@ type KnownObjects interface {
 	// GetByKey returns the last known state. A key that ListKeys returned may
 	// exist with a nil item, if the object can no longer be read.
 	GetByKey(key string) (item any, exists bool, err error)
+	// Holds reports whether each of the keys has, recorded and readable, the object of
+	// the given UID and resourceVersion. The arguments are parallel.
+	Holds(keys, uids, rvs []string) (bool, error)
 	// Unchanged reports of each object whether it is recorded under its key
 	// exactly as it is. The arguments and the result are parallel; no key
 	// comes twice.

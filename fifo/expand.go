@@ -1,6 +1,7 @@
 package fifo
 
 import (
+	"errors"
 	"slices"
 
 	"k8s.io/client-go/tools/cache"
@@ -109,6 +110,9 @@ func tombstones(known KnownObjects, keys []string) ([]Delta, error) {
 func changed(known KnownObjects, taken []Delta) ([]Delta, error) {
 	// The array lives until the last of the list is done; its objects need not.
 	defer clear(taken)
+	if err := checkKept(known, taken); err != nil {
+		return nil, err
+	}
 	listed := make([]Delta, 0, len(taken))
 	keys, objs := make([]string, 0, len(taken)), make([]any, 0, len(taken))
 	for _, d := range taken {
@@ -130,6 +134,27 @@ func changed(known KnownObjects, taken []Delta) ([]Delta, error) {
 		}
 	}
 	return differing, nil
+}
+
+// errNotKept says that a list cannot be applied that has left objects out.
+var errNotKept = errors.New("what a list has left out is not what is stored")
+
+// checkKept returns an error unless what a list keeps is known as the list has it.
+func checkKept(known KnownObjects, taken []Delta) error {
+	var keys, uids, rvs []string
+	for _, d := range taken {
+		if v, ok := d.Object.(keptVersion); ok {
+			keys, uids, rvs = append(keys, d.Key), append(uids, v.uid), append(rvs, v.rv)
+		}
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	holds, err := known.Holds(keys, uids, rvs)
+	if err == nil && !holds {
+		err = errNotKept
+	}
+	return err
 }
 
 // takeUpTo removes up to limit elements from the front of s and returns them.

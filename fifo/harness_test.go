@@ -70,6 +70,15 @@ func (k *known) GetByKey(key string) (any, bool, error) {
 	return obj, exists || k.unreadable[key], k.getErr
 }
 
+func (k *known) Holds(keys, _, rvs []string) (bool, error) {
+	for i, key := range keys {
+		if obj, exists := k.objects[key]; !exists || version(obj) != rvs[i] {
+			return false, k.getErr
+		}
+	}
+	return true, k.getErr
+}
+
 func (k *known) Unchanged(keys []string, objs []any) ([]bool, error) {
 	k.largest = max(k.largest, len(keys))
 	unchanged := make([]bool, len(keys))

@@ -106,7 +106,12 @@ func (m *model) event(push func(any) error, obj any) {
 // list reads the state, as a stream that changes while it is read.
 func (m *model) list() {
 	r := m.queue.NewReplacement()
+	keeps := rapid.Bool().Draw(m.T, "keeps")
 	for name, rv := range m.state {
+		if keeps && m.known.has(name, rv) {
+			_ = r.Keep("ns/"+name, "", rv)
+			continue
+		}
 		_ = r.Add(object(name, rv))
 	}
 	if name := m.name(); rapid.Bool().Draw(m.T, "changes while it is listed") {
@@ -145,10 +150,17 @@ func (m *model) pop(cause error) {
 		}
 		return nil
 	})
-	if err != nil && !errors.Is(err, errDisk) {
+	if err != nil && !errors.Is(err, errDisk) && !errors.Is(err, errNotKept) {
 		m.Fatal(err)
 	}
 	m.known.getErr, m.known.unchangedErr = nil, nil
+}
+
+// has reports whether a version of an object is known now. It may be another one when
+// a list that keeps it is applied.
+func (k *known) has(name, rv string) bool {
+	holds, err := k.Holds([]string{"ns/" + name}, nil, []string{rv})
+	return holds && err == nil
 }
 
 // breakReads makes the next read of known objects fail, if there is one.
@@ -173,17 +185,22 @@ func (m *model) compare(rv string) {
 // converge lists if that is due and applies the rest.
 func (m *model) converge() {
 	m.known.getErr, m.known.unchangedErr = nil, nil
-	select {
-	case <-m.queue.Failed(): //nolint:errcheck // that it failed is all
-		m.connected = false
-	default:
-	}
-	if !m.connected {
-		m.list()
-	}
-	m.bookmark()
-	for m.queue.Len() > 0 || m.queue.expansion != nil {
-		m.pop(nil)
+	for {
+		select {
+		case <-m.queue.Failed(): //nolint:errcheck // that it failed is all
+			m.connected = false
+		default:
+		}
+		if !m.connected {
+			m.list()
+		}
+		m.bookmark()
+		for m.queue.Len() > 0 || m.queue.expansion != nil {
+			m.pop(nil)
+		}
+		if len(m.queue.Failed()) == 0 { // else a list has kept what was not there
+			break
+		}
 	}
 	m.compare(strconv.Itoa(m.rv))
 }

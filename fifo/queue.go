@@ -276,7 +276,7 @@ func (q *Queue) isFullLocked() bool {
 
 // size estimates what the object of a delta takes.
 func (q *Queue) size(d Delta) int64 {
-	if q.bytes == 0 || d.Object == nil {
+	if q.bytes == 0 || d.Object == nil || d.Type == kept {
 		return 0
 	}
 	return q.sizeOf(d.Object)

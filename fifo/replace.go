@@ -18,6 +18,10 @@ type Replacement interface {
 	// reported its deletion. The transform is called, because it may have changed
 	// the name. Errors are those of Add.
 	Remove(obj any) error
+	// Keep adds the known object of a key to the list, as it is, without asking for
+	// it. If that is not of the given UID and version when the consumer reaches it,
+	// PopBatch fails. Errors are those of Add.
+	Keep(key, uid, rv string) error
 	// Commit queues the list, or the rest of it, as the state at resourceVersion
 	// rv. It ends the discarding that a failure began, unless the consumer has
 	// failed within this list. It never waits.
@@ -49,13 +53,34 @@ func (r *collectedList) Add(obj any) error {
 	if err != nil {
 		return err
 	}
+	r.put(d)
+	return nil
+}
+
+// Keep implements Replacement.
+func (r *collectedList) Keep(key, uid, rv string) error {
+	r.put(newKept(key, uid, rv))
+	return nil
+}
+
+func (r *collectedList) put(d Delta) {
 	if i, ok := r.listed[d.Key]; ok {
 		r.deltas[i] = d
-		return nil
+		return
 	}
 	r.listed[d.Key] = len(r.deltas)
 	r.deltas = append(r.deltas, d)
-	return nil
+}
+
+// kept is the type of the delta of an object that a list has as it is known. It never
+// leaves the queue.
+const kept cache.DeltaType = "Kept"
+
+// keptVersion is the object of such a delta.
+type keptVersion struct{ uid, rv string }
+
+func newKept(key, uid, rv string) Delta {
+	return Delta{Type: kept, Key: key, Object: keptVersion{uid, rv}}
 }
 
 // Remove implements Replacement.

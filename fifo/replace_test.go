@@ -186,3 +186,37 @@ func TestReplacement_IsComparedAfterTheTransform(t *testing.T) {
 	f.list("2", object("a", "1"))
 	f.want(f.pop(), "rv=2 end")
 }
+
+func TestReplacement_Keep(t *testing.T) {
+	eachKind(t, func(t *testing.T, newFixture makeFixture) {
+		f := newFixture(t, newKnown(object("kept", "1"), object("changed", "1"), object("gone", "1")))
+		r := f.NewReplacement()
+		f.must(r.Add(object("changed", "2")))
+		f.must(r.Keep("ns/kept", "", "1"))
+		r.Commit("3")
+		f.want(f.pop(), "Deleted ?gone@1, Replaced changed@2 rv=3 end")
+		if !f.known.has("kept", "1") {
+			t.Errorf("known: %v", f.known.objects)
+		}
+	})
+}
+
+// What a list has left out may not be there any more when the list is applied.
+func TestReplacement_Keep_WhatIsNotThere(t *testing.T) {
+	eachKind(t, func(t *testing.T, newFixture makeFixture) {
+		for name, change := range map[string]func(*known){
+			"another version": func(k *known) { k.objects["ns/kept"] = object("kept", "2") },
+			"gone":            func(k *known) { delete(k.objects, "ns/kept") },
+			"unreadable":      func(k *known) { k.getErr = errDisk },
+		} {
+			f := newFixture(t, newKnown(object("kept", "1")))
+			r := f.NewReplacement()
+			f.must(r.Keep("ns/kept", "", "1"))
+			r.Commit("3")
+			change(f.known)
+			if err := f.PopBatch(func(b Batch) error { t.Errorf("%s: batch %s", name, describe(b)); return nil }); err == nil || f.failure() == nil {
+				t.Errorf("%s: PopBatch returned %v", name, err)
+			}
+		}
+	})
+}

@@ -37,6 +37,9 @@ func (r *streamedList) Add(obj any) error {
 	return r.put(d)
 }
 
+// Keep implements Replacement.
+func (r *streamedList) Keep(key, uid, rv string) error { return r.put(newKept(key, uid, rv)) }
+
 // Remove implements Replacement.
 func (r *streamedList) Remove(obj any) error {
 	d, err := r.queue.newDelta(cache.Deleted, obj)

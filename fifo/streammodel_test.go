@@ -184,7 +184,11 @@ func (m *streamModel) advance(n int) {
 			err = do(object(e.name, strconv.Itoa(l.read)))
 		case len(l.left) > 0:
 			name := takeUpTo(&l.left, 1)[0]
-			err = l.Add(object(name, l.from[name]))
+			if rv := l.from[name]; m.known.has(name, rv) && rapid.Bool().Draw(m.T, "keep") {
+				err = l.Keep("ns/"+name, "", rv)
+			} else {
+				err = l.Add(object(name, rv))
+			}
 		default:
 			l.Commit(strconv.Itoa(l.read))
 			m.read, m.exact, m.needsList, m.list = l.read, 0, false, nil
@@ -234,7 +238,7 @@ func (m *streamModel) pop(cause error) {
 		m.apply(b)
 		return nil
 	})
-	if err != nil && !errors.Is(err, errDisk) {
+	if err != nil && !errors.Is(err, errDisk) && !errors.Is(err, errNotKept) {
 		m.Fatal(err)
 	}
 }
@@ -278,16 +282,18 @@ func (m *streamModel) compare(k *known, at int) {
 
 // converge lists until the consumer is content, and reads and applies the rest.
 func (m *streamModel) converge() {
-	for m.list != nil || !m.watching() {
-		m.begin()
-		m.advance(100)
-	}
-	for m.read < len(m.log) {
-		m.watch()
-	}
-	m.bookmark()
-	for m.queue.Len() > 0 || m.queue.expansion != nil {
-		m.pop(nil)
+	for done := false; !done; done = m.watching() {
+		for m.list != nil || !m.watching() {
+			m.begin()
+			m.advance(100)
+		}
+		for m.read < len(m.log) {
+			m.watch()
+		}
+		m.bookmark()
+		for m.queue.Len() > 0 || m.queue.expansion != nil {
+			m.pop(nil)
+		}
 	}
 	m.compare(m.known, m.read)
 	m.compare(m.told, m.read)

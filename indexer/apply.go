@@ -236,8 +236,10 @@ func (x *Indexer) departsLocked(c Change, old any) string {
 	} else {
 		uid, _ = x.write.foreign.uid(c.Key)
 	}
-	if c.Object != nil && uid == DepartedUID(c.Object) {
-		return "" // the same object lives on
+	if c.Object != nil && (uid == DepartedUID(c.Object) || uid == noUID) {
+		// The same object lives on. So it does if nothing is known of the one before:
+		// after a change of the record format that would be all of them.
+		return ""
 	}
 	return uid
 }

@@ -241,8 +241,8 @@ func (d *disk) known(key string) (item any, exists bool, err error) {
 	return obj, true, nil
 }
 
-// unchanged is Known.Unchanged in disk residency.
-func (d *disk) unchanged(keys []string, objs []any) []bool {
+// unchanged is Known.Unchanged in disk residency. Suspect is what Suspect was given.
+func (d *disk) unchanged(keys []string, objs []any, suspect bool) []bool {
 	unchanged := make([]bool, len(keys))
 	records := make([][]byte, len(keys))
 	s := d.snapshot()
@@ -253,6 +253,12 @@ func (d *disk) unchanged(keys []string, objs []any) []bool {
 	})
 	if err := s.viewAny(func(tx store.Tx) error { return compare(tx, keys, records, unchanged) }); err != nil {
 		clear(unchanged)
+	}
+	if suspect {
+		parallel.For(len(keys), func(i int) {
+			cached, ok := d.cache.AsOf([]byte(keys[i]), s.write)
+			unchanged[i] = unchanged[i] && (!ok || isRecordOf(d.codec, records[i], cached))
+		})
 	}
 	return unchanged
 }

@@ -65,6 +65,8 @@ type Indexer struct {
 	version atomic.Pointer[string]
 	// indexErrors counts failed calls of index functions.
 	indexErrors atomic.Int64
+	// suspect is what Suspect was last given.
+	suspect atomic.Bool
 	// indices are those that may be asked. The map is never modified, only replaced.
 	indices atomic.Pointer[map[string]*index]
 	// writing is what Durability needs to know of what write guards: it must not

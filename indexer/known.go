@@ -19,6 +19,12 @@ func (x *Indexer) Known() *Known { return &Known{x} }
 // Known implements fifo.KnownObjects.
 type Known struct{ x *Indexer }
 
+// Suspect(true) says that objects may be served in another state than they are recorded
+// in: somebody has modified one, which nobody must. Until Suspect(false), a known object
+// counts as unchanged only if both are as the list has it, which costs another encoding
+// for each that is in memory. It is safe for concurrent use.
+func (x *Indexer) Suspect(suspect bool) { x.suspect.Store(suspect) }
+
 // ListKeys returns the keys of all objects, served or not.
 func (k *Known) ListKeys() []string {
 	k.x.write.Lock()
@@ -88,7 +94,7 @@ func (k *Known) GetByKey(key string) (item any, exists bool, err error) {
 // that fails in the same place.
 func (k *Known) Unchanged(keys []string, objs []any) ([]bool, error) {
 	if d := k.x.disk.Load(); d != nil {
-		return d.unchanged(keys, objs), nil
+		return d.unchanged(keys, objs, k.x.suspect.Load()), nil
 	}
 	unchanged := make([]bool, len(keys))
 	olds := make([]any, len(keys))
@@ -118,7 +124,16 @@ func (k *Known) Unchanged(keys []string, objs []any) ([]bool, error) {
 	if err := collection.View(func(tx store.Tx) error { return compare(tx, keys, records, unchanged) }); err != nil {
 		clear(unchanged)
 	}
+	if k.x.suspect.Load() {
+		parallel.For(len(keys), func(i int) { unchanged[i] = unchanged[i] && isRecordOf(codec, records[i], olds[i]) })
+	}
 	return unchanged, nil
+}
+
+// isRecordOf reports whether an object is as it was recorded.
+func isRecordOf(codec Codec, record []byte, obj any) bool {
+	now, err := encode(codec, obj)
+	return err == nil && bytes.Equal(now, record)
 }
 
 // compare notes which records, of those that are not nil, are stored as they are.

@@ -82,6 +82,9 @@ func (x *Indexer) Attach(collection store.Collection, codec Codec, fingerprint s
 	return origin, err
 }
 
+// nothingStored is the reason of a first start.
+const nothingStored = "nothing is stored yet"
+
 // originLocked reads the header of the collection.
 func (x *Indexer) originLocked(collection store.Collection) (Origin, store.Totals, error) {
 	var stored store.Header
@@ -99,7 +102,7 @@ func (x *Indexer) originLocked(collection store.Collection) (Origin, store.Total
 	})
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		return Origin{Reason: "nothing is stored yet"}, totals, nil
+		return Origin{Reason: nothingStored}, totals, nil
 	case err != nil:
 		x.distrustLocked(err)
 		return Origin{Reason: "the stored header cannot be read"}, store.Totals{}, err
@@ -107,6 +110,10 @@ func (x *Indexer) originLocked(collection store.Collection) (Origin, store.Total
 	x.write.header = stored
 	origin := originOf(stored, x.write.fingerprint)
 	origin.Totals = totals
+	if origin.Readable && !stored.Complete && stored.RV == "" && totals.Count == 0 {
+		// An earlier start did not get as far as a list.
+		origin.Readable, origin.Reason = false, nothingStored
+	}
 	if x.write.foreignLocked() {
 		// Whatever is written from now on makes the records a mixture.
 		x.write.header.Complete = false

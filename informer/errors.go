@@ -15,6 +15,11 @@ var (
 	// works in memory as if it had no store.
 	ErrMemoryOnly = errors.New("kept in memory only, as wanted")
 
+	// ErrUnconfirmed is wrapped by the errors of CheckConfirmed, Read and GetByKey. An
+	// object that was not found may exist, and nothing may be deleted for its sake. It
+	// passes when the server has been reached: see ConfirmedChecker.
+	ErrUnconfirmed = errors.New("what is stored has not been confirmed by the server yet, and what is missing may exist; try again later")
+
 	// The texts are client-go's: it exports no errors, so that callers can only
 	// compare the text.
 	errStarted = errors.New("informer has already started")

@@ -50,6 +50,8 @@ type world struct {
 	onDisk bool
 	// selector limits what informers list.
 	selector string
+	// padding makes objects that are created or updated larger.
+	padding string
 }
 
 // whileDown changes the server while nobody can watch it, and makes it forget the
@@ -70,9 +72,26 @@ func (w *world) whileDown(change func()) {
 // store.
 func bothModes(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
-	for name, m := range map[string]maker{"persistent": persistent, onDiskName: onDisk, "in memory": inMemory} {
+	withEach(t, map[string]maker{"persistent": persistent, onDiskName: onDisk, "in memory": inMemory}, apitest.Options{}, test)
+}
+
+// bothResidencies runs a test of what a stored copy is good for.
+func bothResidencies(t *testing.T, test func(t *testing.T, w *world)) {
+	t.Helper()
+	bothResidenciesWith(t, apitest.Options{}, test)
+}
+
+func bothResidenciesWith(t *testing.T, o apitest.Options, test func(t *testing.T, w *world)) {
+	t.Helper()
+	withEach(t, map[string]maker{"persistent": persistent, onDiskName: onDisk}, o, test)
+}
+
+// withEach runs a test with each of some kinds of informers.
+func withEach(t *testing.T, makers map[string]maker, o apitest.Options, test func(t *testing.T, w *world)) {
+	t.Helper()
+	for name, m := range makers {
 		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
+			inWorldWith(t, o, func(t *testing.T, w *world) {
 				w.make, w.onDisk = m, name == onDiskName
 				test(t, w)
 			})
@@ -118,14 +137,7 @@ var makers = map[string]maker{"client-go": stock, "persistent": persistent, onDi
 // and against ours, with and without a store.
 func asClientGo(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
-	for name, m := range makers {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				w.make, w.onDisk = m, name == onDiskName
-				test(t, w)
-			})
-		})
-	}
+	withEach(t, makers, apitest.Options{}, test)
 }
 
 // inWorld runs a test in a synctest bubble: time stands still while anything can
@@ -186,15 +198,24 @@ func configMap(name, value string) *corev1.ConfigMap {
 func (w *world) create(names ...string) {
 	w.t.Helper()
 	for _, name := range names {
-		if err := w.server.Create(configMap(name, "created")); err != nil {
+		if err := w.server.Create(w.configMap(name, "created")); err != nil {
 			w.t.Fatal(err)
 		}
 	}
 }
 
+// configMap is configMap with padding.
+func (w *world) configMap(name, value string) *corev1.ConfigMap {
+	cm := configMap(name, value)
+	if w.padding != "" {
+		cm.Data["padding"] = w.padding
+	}
+	return cm
+}
+
 func (w *world) update(name, value string) {
 	w.t.Helper()
-	if err := w.server.Update(configMap(name, value)); err != nil {
+	if err := w.server.Update(w.configMap(name, value)); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -417,19 +438,43 @@ func (p *process) converged() {
 
 // lists returns how many lists of more than one object, in either form, the
 // server has answered since the process was prepared.
-func (p *process) lists() int {
-	n := 0
-	for _, r := range p.w.server.Requests() {
-		switch {
-		case r.Resource != configMaps.Resource:
-		case r.Verb == "list" && r.Query.Get("limit") != "1":
-			n++
-		case r.Verb == "watch" && r.Query.Get("sendInitialEvents") == "true":
+func (p *process) lists() int { return p.w.count(isFull) }
+
+// count is how many requests the server has had that match.
+func (w *world) count(match func(apitest.Request) bool) (n int) {
+	for _, r := range w.server.Requests() {
+		if match(r) {
 			n++
 		}
 	}
 	return n
 }
+
+// What requests for the collection are. A probe asks for the server's version only.
+func isOurs(r apitest.Request) bool { return r.Resource == configMaps.Resource }
+
+func isProbe(r apitest.Request) bool {
+	return isOurs(r) && r.Verb == "list" && r.Query.Get("limit") == "1"
+}
+
+func isWatchList(r apitest.Request) bool {
+	return isOurs(r) && r.Query.Get("sendInitialEvents") == "true"
+}
+
+func isPage(r apitest.Request) bool { return isOurs(r) && r.Verb == "list" && !isProbe(r) }
+
+func isNextPage(r apitest.Request) bool { return isPage(r) && r.Query.Get("continue") != "" }
+
+// isWhole matches lists that are not in pages.
+func isWhole(r apitest.Request) bool {
+	return isPage(r) && !isNextPage(r) && r.Query.Get("limit") == ""
+}
+
+// isFull matches all that is not a probe or a watch from a version.
+func isFull(r apitest.Request) bool { return isPage(r) || isWatchList(r) }
+
+// isResumed matches watches from a version.
+func isResumed(r apitest.Request) bool { return isOurs(r) && r.Verb == "watch" && !isWatchList(r) }
 
 // recorder is a handler that remembers what it was told.
 type recorder struct {

@@ -79,12 +79,14 @@ type sharedIndexInformer struct {
 		departed departedTracker
 	}
 
+	witness witness
+
 	// identity is the place in the store; zero until it is known.
 	identity atomic.Pointer[store.Identity]
 	// throttled is Status.Throttled.
 	throttled atomic.Bool
-	// confirmed is set once the state is proven to be current.
-	confirmed atomic.Bool
+	// confirmed is closed once the state is proven to be current.
+	confirmed chan struct{}
 	// outcome is nil until the start has come to its end.
 	outcome atomic.Pointer[startOutcome]
 }
@@ -110,6 +112,7 @@ func New(lw cache.ListerWatcher, example runtime.Object, o Options) (cache.Share
 		processor: newProcessor(o.Clock),
 		mutations: cache.NewCacheMutationDetector(fmt.Sprintf("%T", example)),
 		synced:    make(chan struct{}),
+		confirmed: make(chan struct{}),
 		indexer: indexer.New(indexer.Options{
 			Indexers: o.Indexers, IndexVersions: o.IndexVersions, Logger: o.Logger,
 			Residency: o.Residency, MemoryBudget: o.MemoryBudget,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -113,6 +114,14 @@ type Options struct {
 	// the resource, or return "" if that cannot be known. A stored copy of
 	// another cluster is dropped, one of another schema is listed again.
 	Cluster, Schema func(context.Context) (string, error)
+	// Metadata lists the metadata of what the ListerWatcher lists. Required with Audit.
+	Metadata reflector.MetadataLister
+	// Get reads one object of what the ListerWatcher lists. With it and Metadata, an
+	// informer of large objects whose stored version the server has forgotten reads
+	// only those that have changed, if they are few; see reflector.Sparse.
+	Get func(ctx context.Context, namespace, name string) (runtime.Object, error)
+	// Audit compares the informer with the server from time to time.
+	Audit Audit
 	// DepartedRetention is how long after its delivery a delete is kept for
 	// redelivery, should the process end before having dealt with it. 0 means
 	// DefaultDepartedRetention. Only the time that processes run counts; a process

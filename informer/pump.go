@@ -82,6 +82,7 @@ func (i *sharedIndexInformer) pump(ctx context.Context, stopReading func()) {
 			stopReading()
 			<-ctx.Done()
 			return
+		case errors.Is(err, errDiffers): // the audit has said so
 		case err != nil:
 			klog.FromContext(ctx).Error(err, "Changes could not be applied; listing again", "informer", i.name())
 			if i.indexer.IsLost() {
@@ -136,6 +137,7 @@ func (i *sharedIndexInformer) apply(ctx context.Context, b fifo.Batch) error {
 	if b.List != fifo.NoList {
 		i.delivery.listed = true
 	}
+	i.witness.before(b)
 	err := i.contradiction(b.Deltas)
 	var olds []any
 	if err == nil {
@@ -156,7 +158,26 @@ func (i *sharedIndexInformer) apply(ctx context.Context, b fifo.Batch) error {
 	if b.CaughtUp != nil {
 		i.caughtUp(ctx, *b.CaughtUp)
 	}
-	return nil
+	return i.applied(b)
+}
+
+// applied ends a batch. Its error makes the queue ask for the list that an audit wants.
+func (i *sharedIndexInformer) applied(b fifo.Batch) error {
+	if b.List == fifo.ListEnd {
+		i.indexer.Suspect(false)
+	}
+	rv := b.RV
+	if i.delivery.unversioned {
+		rv = ""
+	}
+	repair, again := i.witness.after(b, rv)
+	if again {
+		i.lifecycle.queue.Wake()
+	}
+	if repair != nil {
+		i.indexer.Suspect(true)
+	}
+	return repair
 }
 
 // reset forgets the objects of another cluster. Handlers that have been shown
@@ -352,9 +373,10 @@ func versionOf(obj any) string {
 //
 // The end of the start, with its outcome, is the first mark that is confirmed.
 func (i *sharedIndexInformer) caughtUp(ctx context.Context, mark fifo.CaughtUp) {
-	ended := mark.Confirmed && i.confirmed.CompareAndSwap(false, true)
+	ended := mark.Confirmed && !i.isConfirmed()
 	if ended {
 		i.concludeStart()
+		close(i.confirmed)
 	}
 	if !i.delivery.replayed {
 		i.replay(ctx)
@@ -372,5 +394,5 @@ func (i *sharedIndexInformer) replay(ctx context.Context) {
 	close(i.synced)
 	i.processor.upstreamSynced()
 	klog.FromContext(ctx).V(2).Info("Informer has synced", "informer", i.name(), "objects", objects,
-		"confirmed", i.confirmed.Load(), "replay", i.clock.Since(start).Round(time.Millisecond))
+		"confirmed", i.isConfirmed(), "replay", i.clock.Since(start).Round(time.Millisecond))
 }

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -38,19 +39,43 @@ func TestInformer_RandomRestarts(t *testing.T) {
 	}
 	t.Logf("replay with -seed=%d -restarts=%d", seed, *restartsFlag)
 	inWorldWith(t, apitest.Options{Window: 40}, func(t *testing.T, w *world) {
-		c := &chaos{
-			world:     w,
-			rand:      rand.New(rand.NewPCG(seed, seed)),
-			history:   map[string]map[string]string{},
-			knowledge: map[string]string{},
-			ends:      map[string]int{},
-		}
-		c.remember()
-		for n := 0; n < *restartsFlag && !t.Failed(); n++ {
-			c.life(n)
-		}
-		t.Logf("ends: %v; %d lives resumed, %d listed", c.ends, c.resumed, c.listed)
+		newChaos(w, seed).live(*restartsFlag)
 	})
+}
+
+// TestInformer_RandomRestarts_LargeObjects is TestInformer_RandomRestarts with objects that
+// are so large that lists read only those that differ.
+func TestInformer_RandomRestarts_LargeObjects(t *testing.T) {
+	seed := *seedFlag
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	t.Logf("replay with -seed=%d -restarts=%d", seed, *restartsFlag)
+	inWorldWith(t, apitest.Options{Window: 10}, func(t *testing.T, w *world) {
+		w.padding = strings.Repeat("x", 300_000)
+		c := newChaos(w, seed)
+		c.options = w.sparsely
+		c.live((*restartsFlag + 3) / 4)
+	})
+}
+
+func newChaos(w *world, seed uint64) *chaos {
+	return &chaos{
+		world:     w,
+		rand:      rand.New(rand.NewPCG(seed, seed)),
+		history:   map[string]map[string]string{},
+		knowledge: map[string]string{},
+		ends:      map[string]int{},
+		options:   func(*informer.Options) {},
+	}
+}
+
+func (c *chaos) live(restarts int) {
+	c.remember()
+	for n := 0; n < restarts && !c.t.Failed(); n++ {
+		c.life(n)
+	}
+	c.t.Logf("ends: %v; %d lives resumed, %d listed, %d of them sparsely", c.ends, c.resumed, c.listed, c.sparse)
 }
 
 // chaos is the state of the test across lives.
@@ -70,8 +95,10 @@ type chaos struct {
 	// log explains a failure.
 	log []string
 
-	ends            map[string]int
-	resumed, listed int
+	ends                    map[string]int
+	resumed, listed, sparse int
+	// options are those that all informers have.
+	options func(*informer.Options)
 }
 
 func (c *chaos) note(format string, args ...any) {
@@ -309,6 +336,7 @@ func (c *chaos) begin(n int) *life {
 		o.Start = l.policy
 		o.ListBelow = listBelow
 		o.Residency = residency
+		c.options(o)
 	})
 	c.note("life %d: server at %s, %s, %s", n, l.startRV, l.policy, residency)
 	if c.chance(70) {
@@ -413,6 +441,7 @@ func (l *life) end() {
 	} else {
 		c.listed++
 	}
+	c.sparse += min(1, l.status().SparseLists)
 	c.note("ended %s", l.cause)
 	c.checkContents()
 }

@@ -61,6 +61,9 @@ func (i *sharedIndexInformer) RunWithContext(ctx context.Context) {
 	feeders.StartWithContext(reading, i.start.reflector.Run)
 	feeders.StartWithContext(ctx, i.resync)
 	feeders.StartWithContext(ctx, i.expireDeparted)
+	if i.options.Audit.Period > 0 {
+		feeders.StartWithContext(ctx, i.auditPeriodically)
+	}
 	feeders.StartWithContext(ctx, func(ctx context.Context) {
 		<-ctx.Done()
 		i.lifecycle.queue.Close()
@@ -153,6 +156,7 @@ func (i *sharedIndexInformer) attach(ctx context.Context) (indexer.Origin, error
 	i.start.Lock()
 	i.start.storedRV, i.start.storedContact, i.start.storedClean = origin.RV, origin.Contact, origin.Clean
 	i.start.Unlock()
+	i.witness.loaded(origin.RV)
 	if err != nil {
 		// The indexer has emptied the collection and goes on writing it.
 		klog.FromContext(ctx).Error(err, "Stored objects cannot be read; listing", "informer", i.name())
@@ -248,10 +252,34 @@ func (i *sharedIndexInformer) prepare(ctx context.Context, origin indexer.Origin
 		ListBelow:         i.options.ListBelow,
 		Cluster:           i.options.Cluster,
 		Schema:            i.options.Schema,
+		Sparse:            i.sparse(),
 		WatchErrorHandler: i.lifecycle.watchErrorHandler,
 		Clock:             i.clock,
 	})
 	klog.FromContext(ctx).V(2).Info("Starting informer", "informer", i.name(), "storedRV", origin.RV, "storedObjects", origin.Totals.Count)
+}
+
+// sparse returns what it takes to list what differs only, or nil.
+func (i *sharedIndexInformer) sparse() *reflector.Sparse {
+	if i.options.Metadata == nil || i.options.Get == nil {
+		return nil
+	}
+	return &reflector.Sparse{
+		Metadata: i.options.Metadata,
+		Get:      i.options.Get,
+		Stored: func(keys []string) ([]reflector.ObjectRef, error) {
+			stored, err := i.indexer.Refs(keys)
+			refs := make([]reflector.ObjectRef, len(stored))
+			for n, ref := range stored {
+				refs[n] = reflector.ObjectRef(ref)
+			}
+			return refs, err
+		},
+		Size: func() (objects, bytes int64) {
+			d, _ := i.indexer.Durability()
+			return d.Objects.Count, d.Objects.Bytes
+		},
+	}
 }
 
 // Bounds of the queue in disk residency: what is read ahead of the pump, and what the

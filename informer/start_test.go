@@ -69,7 +69,7 @@ func TestStart_NothingHappenedMeanwhile(t *testing.T) {
 }
 
 func TestStart_ExpiredVersionListsAndReconciles(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
+	bothResidencies(t, func(t *testing.T, w *world) {
 		w.create("changed", "deleted", "recreated", "same")
 		w.start().synced().kill()
 		w.update("changed", "new")

@@ -45,11 +45,12 @@ type Status struct {
 	Staleness time.Duration
 	// Objects is the number of objects.
 	Objects int
-	// Lists counts lists of the whole collection and Watches accepted watches.
+	// Lists counts lists of the whole collection, SparseLists those of them that read
+	// what differed only, and Watches accepted watches.
 	// ListReason says why the last list was made; it is empty as long as the
 	// informer runs on resumed watches alone.
-	Lists, Watches int
-	ListReason     string
+	Lists, SparseLists, Watches int
+	ListReason                  string
 	// Err is why the last request to the server failed; nil if it did not.
 	Err error
 	// Persistent says whether changes are being written to a store that outlives
@@ -72,6 +73,8 @@ type Status struct {
 	Throttled bool
 	// IndexErrors counts failed calls of index functions.
 	IndexErrors int64
+	// Audit is what came of the audits; nil if there are none.
+	Audit *AuditStatus
 }
 
 // StatusOf returns the status of an informer made by this package, also through
@@ -97,8 +100,12 @@ func (i *sharedIndexInformer) status() Status {
 	s.Residency, s.Cache, s.Throttled = i.indexer.Residency(), i.indexer.CacheStats(), i.throttled.Load()
 	s.ReadErr, s.ReadErrors = i.indexer.ReadErr(), i.indexer.ReadErrors()
 	s.Durability, s.Persistent = i.durability()
+	if i.options.Audit.Period > 0 {
+		audits := i.witness.status()
+		s.Audit = &audits
+	}
 	s.PersistedRV = s.Durability.RV
-	s.Confirmed = i.confirmed.Load()
+	s.Confirmed = i.isConfirmed()
 	if o := i.outcome.Load(); o != nil {
 		s.Outcome, s.OutcomeReason = o.outcome, o.reason
 	}
@@ -113,7 +120,7 @@ func (i *sharedIndexInformer) status() Status {
 	if r != nil {
 		rs = r.Status()
 		s.Phase, s.ServerRV, s.ReadRV, s.Err = rs.Phase, rs.ServerRV, rs.RV, rs.Err
-		s.Lists, s.Watches, s.ListReason = rs.Lists, rs.Watches, rs.ListReason
+		s.Lists, s.SparseLists, s.Watches, s.ListReason = rs.Lists, rs.SparseLists, rs.Watches, rs.ListReason
 	}
 	if !rs.Contact.IsZero() {
 		s.Contact, startedAt = rs.Contact, rs.Contact

@@ -14,7 +14,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/warmcache/warmcache/informer"
-	"github.com/warmcache/warmcache/internal/apitest"
 )
 
 // TestInformer_RelistInSteadyState checks what handlers are told of changes that
@@ -349,29 +348,4 @@ func TestInformer_ManyRelists(t *testing.T) {
 		p.converged()
 		p.stop()
 	})
-}
-
-// TestInformer_FaultyServer checks that a running informer survives all kinds of
-// answers without a list.
-func TestInformer_FaultyServer(t *testing.T) {
-	for _, status := range []int{401, 403, 404, 429, 500, 503, 504} {
-		inWorld(t, func(t *testing.T, w *world) {
-			w.create("a")
-			p := w.start().synced()
-			w.server.ResetRequests()
-			fault := w.server.Inject(apitest.Fault{Status: status, Times: 4})
-			w.server.EndWatches()
-			w.update("a", "new")
-			time.Sleep(3 * time.Minute)
-			fault.Remove()
-			p.converged()
-			if got := p.lists(); got != 0 {
-				t.Errorf("status %d: %d lists", status, got)
-			}
-			if s := p.status(); s.Err != nil || s.Phase != "Watching" {
-				t.Errorf("status %d: %+v", status, s)
-			}
-			p.stop()
-		})
-	}
 }

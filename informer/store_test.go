@@ -513,7 +513,7 @@ func TestInformer_SecretsAreRecognisedByTheirType(t *testing.T) {
 
 // TestInformer_NoBookmarksIsRemembered checks that waiting in vain happens once.
 func TestInformer_NoBookmarksIsRemembered(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
+	bothResidencies(t, func(t *testing.T, w *world) {
 		w.server.Inject(apitest.Fault{Verb: "watch", NoBookmarks: true})
 		w.create("a")
 		w.start().synced().kill()

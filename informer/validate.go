@@ -31,6 +31,9 @@ func validate(lw cache.ListerWatcher, example runtime.Object, o Options) error {
 	if err := o.Start.Validate(); err != nil {
 		return invalid("Start: %w", err)
 	}
+	if err := validateAudit(o); err != nil {
+		return err
+	}
 	for name, index := range o.Indexers {
 		switch {
 		case index == nil:
@@ -49,6 +52,20 @@ func validate(lw cache.ListerWatcher, example runtime.Object, o Options) error {
 		return nil
 	}
 	return validatePersistence(example, o)
+}
+
+func validateAudit(o Options) error {
+	switch {
+	case o.Metadata != nil && isnil.Value(o.Metadata):
+		return invalid("Metadata is a nil %T; leave it out", o.Metadata)
+	case o.Audit.Period < 0 || o.Audit.Rate < 0:
+		return invalid("Audit: Period %s, Rate %d: neither may be negative", o.Audit.Period, o.Audit.Rate)
+	case o.Audit.Period == 0 && o.Audit.Rate != 0:
+		return invalid("Audit: a Rate without a Period audits nothing")
+	case o.Audit.Period > 0 && o.Metadata == nil:
+		return invalid("Audit needs Metadata, which lists what it compares")
+	}
+	return nil
 }
 
 func validatePersistence(example runtime.Object, o Options) error {

@@ -40,6 +40,10 @@ func TestNew_InvalidOptions(t *testing.T) {
 		"resync":         {func(_ *cache.ListerWatcher, _ *runtime.Object, o *informer.Options) { o.ResyncPeriod = -1 }, "ResyncPeriod"},
 		"retention":      {func(_ *cache.ListerWatcher, _ *runtime.Object, o *informer.Options) { o.DepartedRetention = -1 }, "DepartedRetention"},
 		"policy":         {func(_ *cache.ListerWatcher, _ *runtime.Object, o *informer.Options) { o.Start = informer.Stale(0) }, "Start: Stale needs"},
+		"audit":          {func(_ *cache.ListerWatcher, _ *runtime.Object, o *informer.Options) { o.Audit.Period = 1 }, "Audit needs Metadata"},
+		"audit period":   {func(_ *cache.ListerWatcher, _ *runtime.Object, o *informer.Options) { o.Audit.Period = -1 }, "Audit: Period -1ns"},
+		"audit rate":     {func(_ *cache.ListerWatcher, _ *runtime.Object, o *informer.Options) { o.Audit.Rate = 5 }, "Audit: a Rate without a Period"},
+		"metadata":       {func(_ *cache.ListerWatcher, _ *runtime.Object, o *informer.Options) { o.Metadata = (*metadataOf)(nil) }, "Metadata is a nil"},
 		"labels": {func(_ *cache.ListerWatcher, _ *runtime.Object, o *informer.Options) {
 			o.Identity.LabelSelector = "b = c ,a"
 		}, `Identity.LabelSelector "b = c ,a" is spelled "a,b=c"`},

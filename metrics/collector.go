@@ -93,6 +93,9 @@ func (c *Collector) Describe(descs chan<- *prometheus.Desc) {
 	}
 	describe(informerMetrics, descs)
 	describe(diskMetrics, descs)
+	describe(auditMetrics, descs)
+	descs <- auditsDesc
+	descs <- differencesDesc
 	descs <- phaseDesc
 	descs <- startsDesc
 }
@@ -117,6 +120,7 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 func collectInformer(status informer.Status, out chan<- prometheus.Metric, name string) {
 	collect(informerMetrics, status, out, name)
 	collectDisk(status, out, name)
+	collectAudit(status.Audit, out, name)
 	collectPhase(status.Phase, out, name)
 	collectStarts(status.Outcome, out, name)
 }

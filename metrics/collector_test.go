@@ -244,7 +244,7 @@ func times(took ...time.Duration) (d store.Durations) {
 func TestCollector_NumberOfSeries(t *testing.T) {
 	c := NewCollector(&fakeStore{})
 	for informers := range 3 {
-		if got, want := testutil.CollectAndCount(c), 15+21*informers; got != want {
+		if got, want := testutil.CollectAndCount(c), 15+22*informers; got != want {
 			t.Errorf("%d informers: %d series, want %d", informers, got, want)
 		}
 		mustAdd(t, c, fmt.Sprint(informers), idle())
@@ -254,8 +254,8 @@ func TestCollector_NumberOfSeries(t *testing.T) {
 func TestCollector_NoStore_ReportsInformersOnly(t *testing.T) {
 	c := NewCollector(nil)
 	mustAdd(t, c, "pods", idle())
-	if got := testutil.CollectAndCount(c); got != 21 {
-		t.Errorf("%d series, want 21", got)
+	if got := testutil.CollectAndCount(c); got != 22 {
+		t.Errorf("%d series, want 22", got)
 	}
 }
 

@@ -157,8 +157,8 @@ func TestCollector_Disk_Unreadable(t *testing.T) {
 }
 
 func TestCollector_Disk_NumberOfSeries(t *testing.T) {
-	if got := testutil.CollectAndCount(reported{onDisk()}); got != 21+9 {
-		t.Errorf("%d series, want %d", got, 21+9)
+	if got := testutil.CollectAndCount(reported{onDisk()}); got != 22+9 {
+		t.Errorf("%d series, want %d", got, 22+9)
 	}
 }
 

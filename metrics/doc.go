@@ -21,8 +21,9 @@
 //   - Nothing is counted here: a scrape reads the status of the store and then of
 //     each informer. The metrics of the store, and those of one informer, are as
 //     consistent as its status; different ones are read at different moments.
-//   - There are 14 metrics and one histogram of the store, and up to 22 time series
-//     of each informer, 31 if it is in disk residency, whatever the cluster holds.
+//   - There are 14 metrics and one histogram of the store, and up to 23 time series
+//     of each informer, 9 more if it is in disk residency and 8 more if it is audited,
+//     whatever the cluster holds.
 //   - No metric has a value from an object, a key, a path or an error. A selector is
 //     part of an identity, and so of the names that Observe gives.
 //   - What is not known is not reported, rather than as a number that means nothing.

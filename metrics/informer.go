@@ -24,6 +24,8 @@ var informerMetrics = []metric[informer.Status]{
 		func(s informer.Status) float64 { return float64(s.Objects) }),
 	ofInformer.counter("lists_total", "Lists of the whole collection.",
 		func(s informer.Status) float64 { return float64(s.Lists) }),
+	ofInformer.counter("sparse_lists_total", "Those of the lists that read only the objects that had changed.",
+		func(s informer.Status) float64 { return float64(s.SparseLists) }),
 	ofInformer.counter("watches_total", "Watches that the server accepted.",
 		func(s informer.Status) float64 { return float64(s.Watches) }),
 	ofInformer.gauge("last_contact_timestamp_seconds", "Unix time at which the server last answered, in this process or, before it has, when it last vouched for the stored copy; 0 if it never has.",

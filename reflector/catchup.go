@@ -80,7 +80,8 @@ func (r *Reflector) identify(ctx context.Context) error {
 		r.run.exact = ""
 		r.run.newest.doubt = doubt{}
 		r.setNewest(ObjectRef{})
-		r.listNext("the stored objects belong to another cluster")
+		// Whatever else it was that does not fit has this reason.
+		r.run.listReason = "the stored objects belong to another cluster"
 	}
 	if schema != "" && r.origin.Schema != "" && schema != r.origin.Schema {
 		r.listNext("the schema of the resource has changed")
@@ -106,6 +107,7 @@ func (r *Reflector) catchUp(ctx context.Context) error {
 		}
 	}
 	for r.run.listReason == "" && !r.Status().CaughtUp && ctx.Err() == nil {
+		r.replays(ctx) // else events prove nothing
 		if err := r.round(ctx); err != nil {
 			return err
 		}
@@ -142,10 +144,9 @@ func (r *Reflector) probe(ctx context.Context) error {
 // probeWith is probe with the given options, and returns the version and the answer.
 func (r *Reflector) probeWith(ctx context.Context, options metav1.ListOptions) (rv string, list runtime.Object, err error) {
 	r.setPhase(PhaseProbing)
-	list, err = answerWithin(ctx, r.clock, probeTimeout, func(ctx context.Context) (runtime.Object, error) {
-		return r.lw.ListWithContext(ctx, options)
-	})
-	if err != nil {
+	patient, _, cancel := patience(ctx, r.clock, probeTimeout)
+	defer cancel()
+	if list, err = r.listCall(patient, options); err != nil {
 		return "", nil, fmt.Errorf("probing %s: %w", r.description, err)
 	}
 	accessor, err := meta.ListAccessor(list)
@@ -167,11 +168,13 @@ func (r *Reflector) probeWith(ctx context.Context, options metav1.ListOptions) (
 
 // round watches for up to 3 s. If that brings no proof it probes again.
 func (r *Reflector) round(ctx context.Context) error {
-	if err := r.askAgain(ctx); err != nil || r.run.listReason != "" {
-		if errors.Is(err, errOtherHistory) {
-			return nil // a list follows
+	if r.run.refused || r.run.cut {
+		if err := r.askAgain(ctx); err != nil && r.run.listReason == "" {
+			return err
 		}
-		return err
+	}
+	if r.run.listReason != "" {
+		return nil
 	}
 	r.setPhase(PhaseResuming)
 	before := r.run.rv
@@ -229,7 +232,7 @@ func (r *Reflector) setResuming(resuming bool) {
 // those say something about the server.
 func (r *Reflector) countRound(moved, cut bool) {
 	if r.reachedTarget() {
-		r.listNext("the server has sent no bookmark yet, so that its events prove nothing")
+		r.listNext("the server is not known to tell what has happened since a version, so that its events prove nothing")
 		return
 	}
 	switch {
@@ -264,8 +267,6 @@ func (r *Reflector) observe(rv string) error {
 	case r.run.listReason != "":
 		return errOtherHistory
 	case !r.Status().CaughtUp && r.reachedTarget() && r.Status().Replays:
-		// There are servers that accept any version to watch from, and begin with
-		// what happens next (kptdev/kpt#1101); their events prove nothing.
 		r.caughtUp()
 	}
 	return nil

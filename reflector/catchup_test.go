@@ -71,8 +71,8 @@ func TestReflector_Start(t *testing.T) {
 		want:   []string{"probe", "list", "commit v10 []", "caught up", "watch v10"},
 	}, {
 		name:   "the server has no version",
-		script: func(f *fake) { f.rv = "" },
-		want:   []string{"probe", "list", "commit  []", "caught up", "watch "},
+		script: func(f *fake) { f.rv = ""; f.items = objects("a@7") },
+		want:   []string{"probe", "list", "commit  [a]", "caught up", "watch "},
 	}, {
 		name:   "proof by bookmark",
 		script: func(f *fake) { f.streams = []stream{events(added("a", "6"), bookmark("10"))} },

@@ -2,8 +2,11 @@ package reflector
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
+
+	"k8s.io/klog/v2"
 )
 
 // IssuerKeys begins the identity of a cluster that is made of the names of the keys
@@ -18,19 +21,59 @@ const IssuerKeys = "keys:"
 // isForeign reports whether the stored copy is of another cluster than the one that has
 // answered. If that takes a question to the server, the error is the answer to it.
 func (r *Reflector) isForeign(ctx context.Context, cluster string) (bool, error) {
-	stored := r.origin.Cluster
-	keys, byKeys := strings.CutPrefix(cluster, IssuerKeys)
-	storedKeys, storedByKeys := strings.CutPrefix(stored, IssuerKeys)
-	switch {
-	case cluster == "" || stored == "" || byKeys != storedByKeys:
+	if !areDistinct(cluster, r.origin.Cluster) {
 		return false, nil
-	case !byKeys:
-		return cluster != stored, nil
-	case haveCommon(strings.Split(keys, ","), strings.Split(storedKeys, ",")):
-		return false, nil
+	}
+	if !strings.HasPrefix(cluster, IssuerKeys) {
+		return true, nil
 	}
 	_, err := r.probeNewest(ctx)
 	return err == nil && !r.run.newest.present, err
+}
+
+// identifyAgain asks once more for the cluster before a list, if a watch was cut since the
+// last answer: the address may lead to another one now. Its list is compared with what
+// is known of the old one, like any list, because handlers know that. But what is stored
+// from then on is of the new one.
+func (r *Reflector) identifyAgain(ctx context.Context) error {
+	if !r.run.unsure {
+		return nil
+	}
+	cluster, err := r.ask(ctx, r.cluster)
+	if err != nil {
+		if probeErr := r.probe(ctx); probeErr != nil {
+			return probeErr
+		}
+		if r.run.unanswered++; r.run.unanswered < maxUnanswered {
+			return fmt.Errorf("asking for the cluster: %w", err)
+		}
+		klog.FromContext(ctx).Info("Warning: going on without knowing whether the cluster is the one it was",
+			"type", r.description, "err", err)
+	}
+	r.run.unsure, r.run.unanswered = false, 0
+	if before := r.Status().Cluster; areDistinct(cluster, before) {
+		klog.FromContext(ctx).Info("Warning: the server is of another cluster than before",
+			"type", r.description, "before", before, "cluster", cluster)
+		r.run.listReason = "the server is of another cluster than before"
+	}
+	if cluster != "" {
+		r.update(func(s *Status) { s.Cluster = cluster })
+	}
+	return nil
+}
+
+// areDistinct reports whether two identities are of different clusters, as far as they
+// tell.
+func areDistinct(a, b string) bool {
+	aKeys, aByKeys := strings.CutPrefix(a, IssuerKeys)
+	bKeys, bByKeys := strings.CutPrefix(b, IssuerKeys)
+	switch {
+	case a == "" || b == "" || aByKeys != bByKeys:
+		return false
+	case !aByKeys:
+		return a != b
+	}
+	return !haveCommon(strings.Split(aKeys, ","), strings.Split(bKeys, ","))
 }
 
 func haveCommon(a, b []string) bool {

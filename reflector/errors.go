@@ -17,6 +17,9 @@ var ErrUnusable = errors.New("object from the API server cannot be used")
 // errTable explains what is wrong with a table.
 var errTable = errors.New("the client asks for tables, which hold no objects")
 
+// errBlank explains what is wrong with an answer that client-go takes for a list.
+var errBlank = errors.New("the answer has neither a resourceVersion nor objects; something between here and the API server may have sent it")
+
 // errNoVersion explains what is wrong with a bookmark.
 var errNoVersion = errors.New("the bookmark has no resourceVersion")
 
@@ -59,6 +62,12 @@ func isTooLarge(err error) bool {
 func isRejected(err error) bool {
 	return apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) ||
 		apierrors.IsNotAcceptable(err) || apierrors.IsMethodNotSupported(err)
+}
+
+// isAnswer reports whether it was the server that has said no, in whatever way.
+func isAnswer(err error) bool {
+	var answer apierrors.APIStatus
+	return errors.As(err, &answer)
 }
 
 // isDenied reports whether the server is there and says no.

@@ -60,6 +60,10 @@ type fake struct {
 	watches []*watcher
 	// endless makes watches ignore their timeout.
 	endless bool
+	// remembers makes the server accept a watch from its oldest version; canaries
+	// counts such watches.
+	remembers bool
+	canaries  int
 	// streaming lets the reflector ask for streamed lists.
 	streaming bool
 
@@ -235,6 +239,9 @@ func (f *fake) probed(o metav1.ListOptions) (runtime.Object, error) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if selector.Empty() {
+		return listOf(f.rv, f.items[:min(1, len(f.items))]...), nil
+	}
 	name, _ := selector.RequiresExactMatch("metadata.name")
 	if obj := f.has[name]; obj != nil {
 		return listOf(f.rv, obj), nil
@@ -263,6 +270,9 @@ func listOf(rv string, items ...runtime.Object) *corev1.ConfigMapList {
 }
 
 func (f *fake) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	if o.ResourceVersion == "1" && !o.AllowWatchBookmarks {
+		return f.watchOldest(ctx)
+	}
 	if !o.AllowWatchBookmarks || o.TimeoutSeconds == nil {
 		f.t.Errorf("watch without bookmarks or timeout: %+v", o)
 	}
@@ -288,6 +298,21 @@ func (f *fake) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watc
 	w := &watcher{events: make(chan watch.Event), done: make(chan struct{})}
 	f.watches = append(f.watches, w)
 	go w.serve(ctx, s, timeout)
+	return w, nil
+}
+
+// watchOldest answers the question whether the server forgets anything.
+func (f *fake) watchOldest(ctx context.Context) (watch.Interface, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.canaries++
+	w := &watcher{events: make(chan watch.Event), done: make(chan struct{})}
+	f.watches = append(f.watches, w)
+	s := events(failure(expired()))
+	if f.remembers {
+		s = events()
+	}
+	go w.serve(ctx, s, time.Hour)
 	return w, nil
 }
 
@@ -395,6 +420,11 @@ func (r *replacement) Add(obj any) error {
 	m, _ := meta.Accessor(obj)
 	r.names = append(r.names, m.GetName())
 	r.f.has[m.GetName()] = obj.(runtime.Object)
+	return nil
+}
+
+func (r *replacement) Keep(key, _, rv string) error {
+	r.names = append(r.names, "="+key+"@"+rv)
 	return nil
 }
 

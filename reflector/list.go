@@ -20,13 +20,17 @@ import (
 // has nothing more to say, as in client-go.
 const streamWarning = 10 * time.Second
 
-// streamSilence is for how long a streamed list may say nothing before it is read in
-// pages. Proxies that buffer, or leave out bookmarks, hold back its end until the
-// watch times out.
-const streamSilence = 30 * time.Second
+// streamPatience is for how long a streamed list may have nothing to say. Servers that
+// leave watches to storage of their own ignore that the initial state is wanted, and
+// never say where it ends; proxies that buffer, or leave out bookmarks, hold that back
+// until the watch times out.
+const streamPatience = 30 * time.Second
 
 // errNoEnd says that a streamed list ended before it was complete.
 var errNoEnd = errors.New("streamed list ended early")
+
+// errSilent says that a streamed list does not seem to have an end.
+var errSilent = fmt.Errorf("streamed list has had nothing to say for %s", streamPatience)
 
 // list reads the whole collection into the queue, at the server's current version,
 // and marks it caught up. If the list was streamed, the watch that goes on behind it
@@ -40,12 +44,13 @@ func (r *Reflector) list(ctx context.Context) (watch.Interface, error) {
 	// What it brings is the server's history from now on.
 	r.run.newest.doubt = doubt{}
 	r.setNewest(ObjectRef{})
+	r.run.ahead = nil
 	w, err := r.readList(ctx)
 	if err != nil {
 		return nil, err
 	}
-	r.run.listReason = ""
-	r.run.failures, r.run.cut, r.run.refused = 0, false, false
+	r.run.listReason, r.run.forgotten = "", false
+	r.run.failures, r.run.ended, r.run.cut, r.run.refused = 0, false, false, false
 	if !r.reachedTarget() {
 		r.update(func(s *Status) { s.CaughtUp = false })
 		return nil, nil //nolint:nilnil // there is no watch behind a list in pages
@@ -66,6 +71,14 @@ func (r *Reflector) readList(ctx context.Context) (watch.Interface, error) {
 			"type", r.description, "lostRV", r.run.exact, "err", err)
 		r.run.exact = ""
 	}
+	if r.mayBeSparse() {
+		err := r.sparseList(ctx)
+		if err == nil || ctx.Err() != nil || isBusy(err) || errors.As(err, new(queueError)) {
+			return nil, err
+		}
+		r.run.forgotten = false
+		klog.FromContext(ctx).V(2).Info("Listing all of the objects", "type", r.description, "cause", err)
+	}
 	if r.streamLists {
 		w, err := r.streamList(ctx)
 		if err == nil || ctx.Err() != nil || isBusy(err) || errors.As(err, new(queueError)) {
@@ -73,7 +86,7 @@ func (r *Reflector) readList(ctx context.Context) (watch.Interface, error) {
 		}
 		// Older servers, or those with the feature off, refuse to stream. To wait for
 		// a proxy once is enough.
-		r.streamLists = !isUnanswered(err)
+		r.streamLists = !isUnanswered(err) && !errors.Is(err, errSilent)
 		klog.FromContext(ctx).V(4).Info("Listing in pages", "type", r.description, "cause", err)
 	}
 	return nil, r.pageList(ctx)
@@ -82,7 +95,7 @@ func (r *Reflector) readList(ctx context.Context) (watch.Interface, error) {
 // commit queues a list that has arrived whole.
 func (r *Reflector) commit(list Replacement, rv string) {
 	list.Commit(rv)
-	r.run.rv = rv
+	r.run.rv, r.run.versioned = rv, !isUnversioned(rv)
 	current := rv != r.run.exact
 	if current {
 		r.run.target = rv
@@ -106,7 +119,7 @@ func (r *Reflector) streamList(ctx context.Context) (watch.Interface, error) {
 	options.ResourceVersion = ""
 	options.SendInitialEvents = ptr.To(true)
 	options.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan
-	w, err := r.open(ctx, options, streamSilence)
+	w, err := r.open(ctx, options, streamPatience)
 	if err != nil {
 		return nil, err
 	}
@@ -140,19 +153,19 @@ func (r *Reflector) readStream(ctx context.Context, w watch.Interface, list Repl
 			return "", ctx.Err()
 		case <-warning.C():
 			silent := r.clock.Since(last)
-			if silent < streamWarning {
+			switch {
+			case silent >= streamPatience:
+				return "", errSilent
+			case silent < streamWarning:
 				continue
-			}
-			if silent >= streamSilence {
-				return "", noAnswer{streamSilence}
 			}
 			klog.FromContext(ctx).Info("Warning: still waiting for the end of the streamed list", "type", r.description, "silentFor", silent)
 		case event, ok := <-w.ResultChan():
 			if !ok {
 				return "", errNoEnd
 			}
-			last = r.clock.Now()
 			rv, ended, err := r.addToList(event, list)
+			last = r.clock.Now() // the consumer may have been slow
 			if err != nil || ended {
 				return rv, err
 			}
@@ -275,6 +288,20 @@ func (r *Reflector) addPage(page runtime.Object, list Replacement) error {
 	}))
 }
 
+// listCall makes one request for a list. An answer that has nothing in it is taken
+// for an empty collection only if the server is not known to give versions.
 func (r *Reflector) listCall(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-	return interruptible(ctx, func() (runtime.Object, error) { return r.lw.ListWithContext(ctx, options) }, nil)
+	list, err := interruptible(ctx, func() (runtime.Object, error) { return r.lw.ListWithContext(ctx, options) }, nil)
+	if err == nil && isBlank(list) && (r.run.versioned || options.Continue != "") {
+		return nil, fmt.Errorf("%w: %w", ErrUnusable, errBlank)
+	}
+	return list, err
+}
+
+// isBlank reports whether an answer has neither objects nor a version. That is how
+// client-go decodes JSON which is not a list of the expected type: {}, a Status of
+// success, another kind. Proxies and portals say such things, with status 200.
+func isBlank(list runtime.Object) bool {
+	accessor, err := meta.ListAccessor(list)
+	return err == nil && accessor.GetResourceVersion() == "" && accessor.GetContinue() == "" && meta.LenList(list) == 0
 }

@@ -109,6 +109,17 @@ func TestReflector_StreamedList(t *testing.T) {
 		pauses: 30,
 		want:   aborted,
 	}, {
+		name: "that has nothing to say for a minute, is not asked for again",
+		script: func(f *fake) {
+			f.streams = []stream{events(added("a", "3")), events(failure(expired()))}
+			f.endless = true
+		},
+		pauses: 61,
+		want: []string{
+			"stream", "abort [a]", "list", "commit 10 [p]", "caught up", "watch 10",
+			"list", "commit 10 [p]", "caught up", "watch 10",
+		},
+	}, {
 		name:   "not supported by the client",
 		script: func(f *fake) { f.streaming = false },
 		want:   []string{"list", "commit 10 [p]", "caught up", "watch 10"},
@@ -224,6 +235,83 @@ func TestReflector_UnusableList(t *testing.T) {
 			f.want("list", "list")
 		})
 	})
+}
+
+// TestReflector_BlankAnswers checks that an answer which says nothing is not taken
+// for an empty collection, unless the server says as much as that of old.
+func TestReflector_BlankAnswers(t *testing.T) {
+	blank := func(metav1.ListOptions) (runtime.Object, error) { return &corev1.ConfigMapList{}, nil }
+	for _, test := range []struct {
+		name   string
+		script func(f *fake)
+		pauses time.Duration
+		want   []string
+		// ok says that nothing is wrong with them.
+		ok bool
+	}{{
+		name:   "to a probe",
+		script: func(f *fake) { f.rv = "" },
+		pauses: 2,
+		want:   []string{"probe", "probe", "probe"},
+	}, {
+		name:   "to a list",
+		script: func(f *fake) { f.streams = []stream{events(failure(expired()))}; f.lists = blank },
+		pauses: 1,
+		want:   []string{"probe", "watch 5", "list", "list"},
+	}, {
+		name: "for a later page",
+		script: func(f *fake) {
+			f.options.Origin = reflector.Origin{}
+			f.lists = func(o metav1.ListOptions) (runtime.Object, error) {
+				if o.Continue != "" {
+					return blank(o)
+				}
+				list := listOf("10", objects("a@1")...)
+				list.Continue = "2"
+				return list, nil
+			}
+		},
+		pauses: 1,
+		want:   []string{"list", "list2", "abort [a]", "list", "list2", "abort [a]"},
+	}, {
+		name: "after a list that had a version",
+		script: func(f *fake) {
+			f.options.Origin = reflector.Origin{}
+			f.streams = []stream{closing()}
+			f.onCaughtUp = func() { f.rv = "" }
+		},
+		pauses: 2,
+		want:   []string{"list", "commit 10 []", "caught up", "watch 10", "probe", "probe"},
+	}, {
+		name:   "when nothing is known of the server",
+		script: func(f *fake) { f.options.Origin = reflector.Origin{}; f.rv = "" },
+		want:   []string{"list", "commit  []", "caught up", "watch "},
+		ok:     true,
+	}, {
+		name: "of a server that gives no versions",
+		script: func(f *fake) {
+			f.rv, f.items = "", objects("a@7")
+			f.streams = []stream{closing(deleted("a", "9"))}
+			f.onCaughtUp = func() { f.items = nil }
+		},
+		pauses: 1,
+		want: []string{
+			"probe", "list", "commit  [a]", "caught up", "watch ", "delete a@9",
+			"list", "commit  []", "caught up", "watch ",
+		},
+		ok: true,
+	}} {
+		t.Run(test.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, f *fake) {
+				test.script(f)
+				f.run(pause*test.pauses + pause/10) //nolint:durationcheck // a number of pauses
+				f.want(test.want...)
+				if err := f.r.Status().Err; errors.Is(err, reflector.ErrUnusable) == test.ok {
+					t.Errorf("the status says %v", err)
+				}
+			})
+		})
+	}
 }
 
 // TestReflector_ListIsRetried checks that errors of a list do not fall back on

@@ -47,9 +47,11 @@ func (r *Reflector) probeNewest(ctx context.Context) (string, error) {
 	}
 	before := r.run.rv
 	rv, list, err := r.probeWith(ctx, metav1.ListOptions{Limit: 1, FieldSelector: selecting(n.ref.Key)})
-	if isRejected(err) {
-		n.refused = true
-		return r.probeNewest(ctx)
+	if isAnswer(err) && !isDenied(err) && !isBusy(err) && !isOverloaded(err) {
+		// Some say that they do not select by name, others break when they are asked.
+		rv, _, err := r.probeWith(ctx, metav1.ListOptions{Limit: 1})
+		n.refused = err == nil
+		return rv, err
 	}
 	if err == nil && r.run.listReason == "" {
 		r.compareNewest(list, before, rv)

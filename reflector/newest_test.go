@@ -1,7 +1,9 @@
 package reflector_test
 
 import (
+	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -87,6 +89,10 @@ func TestReflector_Newest(t *testing.T) {
 		script: func(f *fake) { rejects(f) },
 		want:   []string{"probe", "probe", "watch 5", "bookmark @10", "caught up"},
 	}, {
+		name:   "the server breaks when it is to select by name",
+		script: func(f *fake) { f.probeErrs = []error{internal()} },
+		want:   []string{"probe", "probe", "watch 5", "bookmark @10", "caught up"},
+	}, {
 		name:   "the client selects something else",
 		script: func(f *fake) { f.has["n"] = of("w", "other", "3") },
 		want:   []string{"probe", "watch 5", "bookmark @10", "caught up"},
@@ -140,6 +146,33 @@ func TestReflector_Newest_WhileRunning(t *testing.T) {
 		f.run(2 * pause)
 		f.want("probe", "watch 5", "update a@9", "add b@10", "caught up",
 			"probe", "watch 10", "bookmark @12", "list", "commit 12 []", "caught up", "watch 12")
+	})
+}
+
+// TestReflector_Newest_WhileRunning_AsksForABookmark checks that the watch after a probe
+// that left the newest object in doubt is one that brings a bookmark soon, and that it is
+// the only one: there are servers that send none.
+func TestReflector_Newest_WhileRunning_AsksForABookmark(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fake) {
+		f.streams = []stream{closing(modified("a", "9"), added("b", "10"))}
+		f.onCaughtUp = func() {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			delete(f.has, "b")
+			f.rv = "12"
+		}
+		f.run(2*pause + 4*time.Second)
+		f.want("probe", "watch 5", "update a@9", "add b@10", "caught up", "probe", "watch 10", "watch 10")
+		if t.Failed() {
+			return
+		}
+		after := f.asked[len(f.asked)-2:]
+		if got := *after[0].TimeoutSeconds; got != 3 {
+			t.Errorf("the watch after the probe lasts %d s, want 3", got)
+		}
+		if got := *after[1].TimeoutSeconds; got < 300 {
+			t.Errorf("the watch after that lasts %d s, want 300 or more", got)
+		}
 	})
 }
 
@@ -200,16 +233,30 @@ func TestReflector_UnknownServer(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fake) {
-				f.options.Origin.Replays = false
+				f.options.Origin.Replays, f.remembers = false, true
 				f.streams = []stream{events(test.events...)}
-				f.run(4 * time.Second)
+				f.run(6 * time.Second)
 				f.want(test.want...)
-				if got, want := f.r.Status().Replays, len(test.events) > 1; got != want {
-					t.Errorf("replays = %v, want %v", got, want)
+				if got, want := f.r.Status().Replays, len(test.events) > 1; got != want || f.canaries != 1 {
+					t.Errorf("replays = %v after %d questions, want %v after one", got, f.canaries, want)
 				}
 			})
 		})
 	}
+}
+
+// TestReflector_UnknownServer_Forgets checks that one which says that it has forgotten
+// something is believed.
+func TestReflector_UnknownServer_Forgets(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fake) {
+		f.options.Origin.Replays = false
+		f.streams = []stream{events(modified("a", "11"))}
+		f.run(time.Second)
+		f.want("probe", "watch 5", "update a@11", "caught up")
+		if !f.r.Status().Replays {
+			t.Error("the next start does not know")
+		}
+	})
 }
 
 // TestReflector_ClusterByKeys checks the identity of a cluster for those who may not read
@@ -230,6 +277,7 @@ func TestReflector_ClusterByKeys(t *testing.T) {
 		{"keys cannot be read any more", "keys:a", "", nil, false},
 		{"more can be read now", "keys:a", "uid", nil, false},
 		{"less can be read now", "uid", "keys:a", nil, false},
+		{"other keys, and an older version of the object", "keys:a", "keys:b", of("u", "n", "3"), false},
 		{"another UID, and the newest object is there", "uid", "other", of("u", "n", "4"), true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -238,11 +286,16 @@ func TestReflector_ClusterByKeys(t *testing.T) {
 				f.options.Origin.Newest = reflector.ObjectRef{Key: "n", UID: "u", RV: "4"}
 				if test.has != nil {
 					f.has["n"] = test.has
+				} else {
+					f.rv = "4" // which is reason enough to list
 				}
 				f.run(pause / 10)
 				s := f.r.Status()
 				if s.Foreign != test.foreign || (f.count("reset") == 1) != test.foreign || s.Cluster != test.cluster {
 					t.Errorf("foreign %v, cluster %q, %d resets; want foreign %v", s.Foreign, s.Cluster, f.count("reset"), test.foreign)
+				}
+				if got := strings.Contains(s.ListReason, "another cluster"); got != test.foreign {
+					t.Errorf("listed because %q, foreign %v", s.ListReason, test.foreign)
 				}
 			})
 		})
@@ -269,4 +322,50 @@ func TestReflector_Newest_Namespaced(t *testing.T) {
 			t.Errorf("asked for %+v, want %+v", f.asked[0], want)
 		}
 	})
+}
+
+// TestReflector_ClusterWhileRunning checks that what is stored after a list is said to be of
+// the cluster that was listed, when another one has come behind the same address.
+func TestReflector_ClusterWhileRunning(t *testing.T) {
+	for _, test := range []struct {
+		name          string
+		before, after []string // answers
+		want, reason  string
+	}{
+		{"another one", []string{"a"}, []string{"b"}, "b", "another cluster than before"},
+		{"the same", []string{"a"}, []string{"a"}, "a", "was restored"},
+		{"by keys", []string{"keys:a,b"}, []string{"keys:c"}, "keys:c", "another cluster than before"},
+		{"a key was replaced", []string{"keys:a,b"}, []string{"keys:b,c"}, "keys:b,c", "was restored"},
+		{"not known any more", []string{"a"}, []string{""}, "a", "was restored"},
+		{"the first answers fail", []string{"a"}, []string{"fails", "fails", "b"}, "b", "another cluster than before"},
+		{"all answers fail", []string{"a"}, []string{"fails", "fails", "fails", "b"}, "a", "was restored"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, f *fake) {
+				answers := slices.Concat(test.before, test.after)
+				f.options.Origin.RV = ""
+				f.options.Cluster = func(context.Context) (id string, err error) {
+					if len(answers) == 0 {
+						return "", errors.New("nobody is to ask any more")
+					}
+					if id, answers = answers[0], answers[1:]; id == "fails" {
+						return "", errors.New(id)
+					}
+					return id, nil
+				}
+				f.streams = []stream{closing(bookmark("10"))}
+				f.onCaughtUp = func() {
+					f.mu.Lock()
+					defer f.mu.Unlock()
+					f.rv = "8"
+				}
+				f.run(5 * pause)
+				s := f.r.Status()
+				if s.Cluster != test.want || !strings.Contains(s.ListReason, test.reason) || s.Lists != 2 || s.Foreign {
+					t.Errorf("cluster %q, listed %d times because %q, foreign %v; want %q, 2, %q",
+						s.Cluster, s.Lists, s.ListReason, s.Foreign, test.want, test.reason)
+				}
+			})
+		})
+	}
 }

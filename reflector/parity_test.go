@@ -366,7 +366,7 @@ func TestReflector_WatchErrorHandlerGetsAReflector(t *testing.T) {
 				t.Error("the handler's context has ended")
 			}
 		}
-		f.options.Origin = reflector.Origin{}
+		f.options.Origin = reflector.Origin{Replays: true}
 		f.listErrs = []error{errors.New("down")}
 		f.watchErrs = []error{errors.New("no"), nil, errors.New("never")}
 		f.streams = []stream{closing(bookmark("12"))}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -56,6 +57,10 @@ type Replacement interface {
 	Add(obj any) error
 	// Remove takes an object out again. Its errors are those of Add.
 	Remove(obj any) error
+	// Keep adds the object that is stored under a key, as it is, provided that it is
+	// the given version of it. Otherwise the consumer fails, sooner or later. Errors
+	// are those of Add.
+	Keep(key, uid, rv string) error
 	// Commit queues the list as the state at rv.
 	Commit(rv string)
 	// Abort says that the list will not arrive whole. After Commit it is called
@@ -103,13 +108,18 @@ type Options struct {
 	// Cluster and Schema, if set, identify the cluster and the schema of the
 	// resource; see Origin. An empty answer means that it cannot be known, as
 	// does an error or no answer within 5 s while the collection itself can be
-	// read. They are asked once. How clusters compare is said at IssuerKeys.
+	// read. They are asked once; Cluster again before a list that follows a watch that
+	// was cut, which must not be answered from memory. How clusters compare is said at
+	// IssuerKeys.
 	Cluster, Schema func(context.Context) (string, error)
+
+	// Sparse, if set, lets lists read what differs only, where that is worthwhile.
+	Sparse *Sparse
 
 	// WatchErrorHandler defaults to cache.DefaultWatchErrorHandler.
 	WatchErrorHandler cache.WatchErrorHandlerWithContext
-	// Backoff defaults to client-go's: 0.8 s doubling to 30 s, with jitter, reset
-	// after 2 min without error.
+	// Backoff defaults to client-go's: 0.8 s doubling to 30 s, with jitter, which
+	// begins anew every 2 min. A server that asks for a longer pause gets it.
 	Backoff *wait.Backoff
 	// Clock defaults to the real one.
 	Clock clock.WithTicker
@@ -132,20 +142,34 @@ type Reflector struct {
 	expectedGVK  *schema.GroupVersionKind
 	description  string
 	streamLists  bool
+	sparse       *Sparse
 	stock        *stock
 
 	// run belongs to the goroutine of Run.
 	run struct {
 		// rv is the version up to which events have been queued.
 		rv string
+		// versioned says that the server gives its lists a version: the last one had
+		// one, or the stored copy.
+		versioned bool
 		// listReason, if not empty, says why the next thing to do is a list.
 		listReason string
+		// forgotten is set when the reason is that the server has forgotten the
+		// changes since rv, and nothing else.
+		forgotten bool
+		// notSparse is set when the objects were found not to be large.
+		notSparse bool
+		// ahead has the versions of objects that are newer than rv. It is not
+		// emptied when rv has passed them, but there are few.
+		ahead map[string]string
 		// exact, if not empty, is the version at which to list, because the consumer
 		// has lost what it had then. exactFailures counts the attempts that the
 		// server has answered with an error.
 		exact         string
 		exactFailures int
 		identified    bool
+		// unsure is set when the server may be of another cluster than was asked for.
+		unsure bool
 		// unanswered counts questions about cluster and schema in vain.
 		unanswered int
 		// target is the server's version at the first probe, or of the last list
@@ -168,6 +192,10 @@ type Reflector struct {
 		// reached again.
 		due time.Time
 		cut bool
+		// replaysAsked is set once the server was asked whether it replays.
+		replaysAsked bool
+		// ended is set when a watch has ended, in time or not, since the last list.
+		ended bool
 	}
 
 	mu struct {
@@ -199,6 +227,7 @@ func New(o Options) *Reflector {
 		listBelow:   o.ListBelow,
 		cluster:     o.Cluster,
 		schema:      o.Schema,
+		sparse:      o.Sparse,
 		handleError: o.WatchErrorHandler,
 		clock:       o.Clock,
 	}
@@ -210,12 +239,14 @@ func New(o Options) *Reflector {
 	}
 	r.delay = backoffOrDefault(o.Backoff).DelayWithReset(r.clock, backoffReset)
 	r.streamLists = features.FeatureGates().Enabled(features.WatchListClient) &&
-		!watchlist.DoesClientNotSupportWatchListSemantics(o.ListerWatcher)
+		!watchlist.DoesClientNotSupportWatchListSemantics(o.ListerWatcher) &&
+		(isUnversioned(o.Origin.RV) || o.Origin.Replays) // else an earlier run has seen no streamed list to its end
 	r.stock = newStock(o)
 	r.description = r.stock.TypeDescription()
 	r.expect(o.Expected)
 	r.mu.status.Phase = PhaseStarting
 	r.run.rv, r.run.listReason = o.Origin.RV, firstReason(o)
+	r.run.versioned = !isUnversioned(o.Origin.RV)
 	r.run.newest.ref, r.mu.status.Newest = o.Origin.Newest, o.Origin.Newest
 	r.mu.status.Replays = o.Origin.Replays
 	return r
@@ -279,9 +310,15 @@ func (r *Reflector) Run(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
-		case <-r.clock.After(r.delay()):
+		case <-r.clock.After(r.pause()):
 		}
 	}
+}
+
+// pause is how long to wait before the next attempt.
+func (r *Reflector) pause() time.Duration {
+	seconds, _ := apierrors.SuggestsClientDelay(r.Status().Err) // Retry-After
+	return max(r.delay(), time.Duration(seconds)*time.Second)
 }
 
 // attempt runs one cycle and reports whether the next one may follow without a
@@ -312,7 +349,7 @@ func (r *Reflector) log(ctx context.Context, err error) {
 	switch {
 	case errors.Is(err, ErrUnusable):
 		utilruntime.HandleErrorWithContext(ctx, err, "Unexpected watch event", "reflector", r.stock.Name(), "type", r.description)
-	case isExpired(err), isPassing(err), errors.As(err, &failed): // the consumer logs why it failed
+	case isExpired(err), isPassing(err), errors.Is(err, errNoReplay), errors.As(err, &failed): // the consumer logs why it failed
 		logger.V(4).Info("Watch closed", "reflector", r.stock.Name(), "type", r.description, "err", err)
 	default:
 		logger.Info("Warning: watch ended with error", "reflector", r.stock.Name(), "type", r.description, "err", err)
@@ -337,6 +374,9 @@ func (r *Reflector) cycle(ctx context.Context) (err error) {
 	}
 	var w watch.Interface
 	if r.run.listReason != "" {
+		if err := r.identifyAgain(ctx); err != nil {
+			return err
+		}
 		if w, err = r.list(ctx); err != nil || !r.Status().CaughtUp {
 			return err
 		}
@@ -346,6 +386,7 @@ func (r *Reflector) cycle(ctx context.Context) (err error) {
 
 // listNext makes a list the next thing to do.
 func (r *Reflector) listNext(reason string) {
+	r.run.forgotten = false
 	if r.run.listReason == "" {
 		r.run.listReason = reason
 	}

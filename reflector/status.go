@@ -37,6 +37,8 @@ type Status struct {
 	Err error
 	// Lists counts lists of the whole collection, Watches accepted watches.
 	Lists, Watches int
+	// SparseLists counts those of Lists that read what differs only.
+	SparseLists int
 	// ListReason says why the last list was made.
 	ListReason string
 	// Foreign says that the stored copy was of another cluster.

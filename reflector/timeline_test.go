@@ -2,6 +2,7 @@ package reflector_test
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"sync"
 	"testing"
@@ -224,4 +225,8 @@ type appliedList struct{ listed, into cache.Store }
 func (l appliedList) Add(obj any) error    { return l.listed.Add(obj) }
 func (l appliedList) Remove(obj any) error { return l.listed.Delete(obj) }
 func (appliedList) Abort()                 {}
-func (l appliedList) Commit(rv string)     { _ = l.into.Replace(l.listed.List(), rv) }
+func (l appliedList) Keep(key, _, _ string) error {
+	obj, _, err := l.into.GetByKey(key)
+	return errors.Join(err, l.listed.Add(obj))
+}
+func (l appliedList) Commit(rv string) { _ = l.into.Replace(l.listed.List(), rv) }

@@ -71,12 +71,24 @@ func (r *Reflector) watch(ctx context.Context, w watch.Interface) (err error) {
 // version of its future is accepted, and then silent for ever
 // (kubernetes/kubernetes#135452). And a watch that fails although the probe did not
 // is one that trying again will not mend.
+//
+// A server that is not known to replay what happens between two watches is asked
+// after each. If it has moved on, or cannot tell, the collection is listed.
 func (r *Reflector) askAgain(ctx context.Context) error {
-	if !r.run.cut && !r.run.refused || isUnversioned(r.run.rv) {
+	replays := !r.run.ended || r.run.versioned && r.replays(ctx)
+	if !r.run.cut && !r.run.refused && replays {
 		return nil
 	}
-	_, err := r.probeNewest(ctx)
+	r.run.unsure = r.run.unsure || r.run.cut || r.run.refused
+	if !r.run.versioned {
+		r.listNext("the server gives its lists no version that a watch could go on from")
+		return unreported{errNoReplay}
+	}
+	rv, err := r.probeNewest(ctx)
 	switch {
+	case err == nil && !replays && r.run.listReason == "" && rv != r.run.rv:
+		r.listNext("the server is not known to tell what has happened between two watches")
+		return unreported{errNoReplay}
 	case isPassing(err):
 		return unreported{err}
 	case err == nil && r.run.listReason != "":
@@ -103,8 +115,14 @@ func (r *Reflector) follow(ctx context.Context, w watch.Interface) error {
 	return err
 }
 
+// watchOptions returns the options of the next watch. While the newest object is in
+// doubt after a probe, that is one of a round, which brings a bookmark, and with it the
+// answer, within seconds instead of a minute.
 func (r *Reflector) watchOptions() metav1.ListOptions {
 	timeout := (minWatchTimeout + rand.N(maxWatchTimeout-minWatchTimeout)).Truncate(time.Second)
+	if probed := r.run.cut || r.run.refused; probed && r.run.newest.doubt != (doubt{}) {
+		timeout = resumeTimeoutSeconds * time.Second
+	}
 	r.run.due = r.clock.Now().Add(timeout)
 	return metav1.ListOptions{
 		ResourceVersion:     r.run.rv,
@@ -168,7 +186,9 @@ func (r *Reflector) watchEnded(err error) error {
 	case errors.Is(err, errOtherHistory):
 		return nil
 	case isExpired(err):
+		doubted, first := r.run.newest.doubt != (doubt{}), r.run.listReason == ""
 		r.listNext("the server has forgotten the changes since " + r.run.rv)
+		r.run.forgotten = first && !doubted
 		if !r.Status().CaughtUp {
 			return nil
 		}
@@ -201,7 +221,7 @@ type stream struct {
 // how many came.
 func (r *Reflector) consume(ctx context.Context, s stream) (events int, err error) {
 	defer stopWatch(s.watch)
-	defer func() { r.run.cut = err != nil || r.clock.Now().Before(r.run.due) }()
+	defer func() { r.run.ended, r.run.cut = true, err != nil || r.clock.Now().Before(r.run.due) }()
 	var quietC <-chan time.Time
 	if s.quiet != nil {
 		quietC = s.quiet.C()
@@ -271,6 +291,12 @@ func (r *Reflector) queueEvent(event watch.Event) error {
 	rv, err := r.accept(event.Object)
 	if err != nil {
 		return err
+	}
+	if event.Type != watch.Bookmark && r.isBehind(event.Object, rv) {
+		if err := r.queue.Bookmark(rv); err != nil {
+			return fmt.Errorf("%w: %w", ErrUnusable, err)
+		}
+		return r.observe(rv)
 	}
 	switch event.Type {
 	case watch.Added:

@@ -174,20 +174,59 @@ func TestReflector_WatchIsRenewed(t *testing.T) {
 }
 
 // TestReflector_WatchWithoutVersion checks that a watch that begins with what
-// exists does not move the version until it is past that.
+// exists does not move the version until it is past that, and that a list follows
+// it, because the next one would not tell what has been deleted in between.
 func TestReflector_WatchWithoutVersion(t *testing.T) {
 	for _, rv := range []string{"", "0"} {
 		inBubble(t, func(t *testing.T, f *fake) {
 			f.rv = rv
+			f.items = objects("b@3")
 			f.streams = []stream{
 				closing(added("a", "9"), added("b", "3")),
 				closing(added("a", "9"), added("b", "3"), deleted("a", "12")),
 			}
-			f.run(pause / 10)
-			f.want("probe", "list", "commit "+rv+" []", "caught up",
-				"watch "+rv, "add a@9", "add b@3",
-				"watch "+rv, "add a@9", "add b@3", "delete a@12",
-				"probe")
+			f.run(2*pause + pause/10)
+			list := []string{"list", "commit " + rv + " [b]", "caught up", "watch " + rv}
+			f.want(slices.Concat([]string{"probe"}, list, []string{"add a@9", "add b@3"},
+				list, []string{"add a@9", "add b@3", "delete a@12"}, list)...)
+		})
+	}
+}
+
+// TestReflector_WatchWithoutReplay checks what precedes a watch if the server is not
+// known to tell what has happened since the last one, which ended in time.
+func TestReflector_WatchWithoutReplay(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		script func(f *fake)
+		want   []string
+	}{{
+		name: "nothing has happened",
+		want: []string{"probe", "watch 5"},
+	}, {
+		name:   "something has",
+		script: func(f *fake) { time.AfterFunc(time.Minute, func() { f.set(func() { f.rv = "6" }) }) },
+		want:   []string{"probe", "list", "commit 6 []", "caught up", "watch 6"},
+	}, {
+		name:   "it sends bookmarks",
+		script: func(f *fake) { f.rv = "6"; f.options.Origin.RV = "6"; f.streams = []stream{events(bookmark("6"))} },
+		want:   []string{"bookmark @6", "watch 6"},
+	}, {
+		name:   "it says what it has forgotten",
+		script: func(f *fake) { f.remembers = false },
+		want:   []string{"watch 5"},
+	}} {
+		t.Run(test.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, f *fake) {
+				f.rv = "5"
+				f.options.Origin.Replays, f.remembers = false, true
+				if test.script != nil {
+					test.script(f)
+				}
+				f.run(10*time.Minute + 2*pause)
+				f.journal = f.journal[:min(len(f.journal), 3+len(test.want))] // the second watch may have ended, too
+				f.want(slices.Concat([]string{"probe", "caught up", "watch " + f.options.Origin.RV}, test.want)...)
+			})
 		})
 	}
 }
@@ -297,6 +336,24 @@ func TestReflector_DefaultBackoff(t *testing.T) {
 		if longest := slices.Max(gaps); longest < 20*time.Second || longest > 61*time.Second {
 			t.Errorf("the longest pause took %s", longest)
 		}
+	})
+}
+
+// TestReflector_RetryAfter checks that a server is not asked again before it wants
+// to be.
+func TestReflector_RetryAfter(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fake) {
+		f.rv = "5"
+		f.probeErrs = []error{apierrors.NewTooManyRequests("busy", 7)}
+		f.watchErrs = []error{apierrors.NewTooManyRequests("busy", 9)}
+		stop := f.start()
+		defer stop()
+		time.Sleep(7*time.Second - pause/2)
+		f.want("probe")
+		time.Sleep(9 * time.Second)
+		f.want(append([]string{"probe"}, caughtUp...)...)
+		time.Sleep(pause)
+		f.want(append([]string{"probe"}, append(caughtUp, "watch 5")...)...)
 	})
 }
 

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 )
@@ -81,9 +83,29 @@ func (a *APIServer) ConfigFor(user string) *rest.Config {
 	return &rest.Config{
 		Host:            "https://" + hostPort(a.Port()),
 		BearerToken:     token,
-		TLSClientConfig: rest.TLSClientConfig{CAData: a.creds.ca},
+		TLSClientConfig: rest.TLSClientConfig{CAData: a.creds.ca()},
 		QPS:             -1,
 	}
+}
+
+// RenewCertificate gives all API servers of the control plane a new serving
+// certificate, of a new CA, and waits until this one uses it for new connections.
+// Config then has the new CA; clients that were made before do not trust it.
+func (a *APIServer) RenewCertificate(ctx context.Context) error {
+	if err := a.creds.renew(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	var last error
+	err := wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+		last = a.readyz(ctx, 0)
+		return last == nil, nil
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for the new certificate: %w: %w", err, last)
+	}
+	return nil
 }
 
 // readyz succeeds only on our own server: no other has our certificate and

@@ -21,6 +21,11 @@ type Options struct {
 	// APIServerArgs are appended to the command line of the first API server,
 	// for example "--default-watch-cache-size=1".
 	APIServerArgs []string
+	// SameAccess, if set, is a control plane whose clients may connect to this one
+	// as well: it has the same CA and the same tokens, as a cluster that was set up
+	// anew behind the address of an earlier one. Nothing else is the same, not even
+	// the keys of service accounts.
+	SameAccess *ControlPlane
 	// Progress receives a line now and then while the servers are being built.
 	// Standard error if nil.
 	Progress io.Writer
@@ -36,7 +41,9 @@ type ControlPlane struct {
 	bin     Binaries
 	dir     string
 	tempDir bool
-	creds   *credentials
+	// member is the name of etcd's only member.
+	member string
+	creds  *credentials
 
 	mu struct {
 		sync.Mutex
@@ -54,7 +61,7 @@ func Start(ctx context.Context, opts Options) (*ControlPlane, error) {
 	if err != nil {
 		return nil, err
 	}
-	cp, err := newControlPlane(bin, opts.Dir)
+	cp, err := newControlPlane(bin, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -64,20 +71,24 @@ func Start(ctx context.Context, opts Options) (*ControlPlane, error) {
 	return cp, nil
 }
 
-func newControlPlane(bin Binaries, dir string) (*ControlPlane, error) {
-	cp := &ControlPlane{bin: bin, dir: dir}
-	if dir == "" {
+func newControlPlane(bin Binaries, opts Options) (*ControlPlane, error) {
+	cp := &ControlPlane{bin: bin, dir: opts.Dir, member: strings.ToLower(rand.Text())}
+	if cp.dir == "" {
 		temp, err := os.MkdirTemp("", "warmcache-e2e-")
 		if err != nil {
 			return nil, fmt.Errorf("creating the directory of a control plane: %w", err)
 		}
 		cp.dir, cp.tempDir = temp, true
 	}
+	var access *credentials
+	if opts.SameAccess != nil {
+		access = opts.SameAccess.creds
+	}
 	var err error
-	if cp.creds, err = newCredentials(cp.dir); err != nil {
+	if cp.creds, err = newCredentials(cp.dir, access); err != nil {
 		return nil, errors.Join(err, cp.Stop())
 	}
-	cp.Etcd = newEtcd(bin.Etcd, cp.dir, strings.ToLower(rand.Text()))
+	cp.Etcd = newEtcd(bin.Etcd, cp.dir, cp.member)
 	return cp, nil
 }
 
@@ -121,8 +132,7 @@ func (cp *ControlPlane) AddAPIServer(ctx context.Context, args ...string) (*APIS
 	return api, nil
 }
 
-// DataDir returns the data directory of etcd. Copy it, or put a copy in its
-// place, only while etcd is stopped.
+// DataDir returns the data directory of etcd. Restore replaces what is in it.
 func (cp *ControlPlane) DataDir() string {
 	return filepath.Join(cp.dir, "etcd")
 }
@@ -144,6 +154,16 @@ func (cp *ControlPlane) Stop() error {
 
 // servers returns what has been started so far, in the order to stop it.
 func (cp *ControlPlane) servers() []*Server {
+	all := cp.apiServers()
+	if cp.Etcd != nil {
+		all = append(all, cp.Etcd)
+	}
+	return all
+}
+
+// apiServers returns the API servers that have been started so far, whether they
+// run or not.
+func (cp *ControlPlane) apiServers() []*Server {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()
 	var all []*Server
@@ -151,9 +171,6 @@ func (cp *ControlPlane) servers() []*Server {
 		if api != nil {
 			all = append(all, api.Server)
 		}
-	}
-	if cp.Etcd != nil {
-		all = append(all, cp.Etcd)
 	}
 	return all
 }

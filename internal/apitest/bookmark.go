@@ -1,7 +1,6 @@
 package apitest
 
 import (
-	"strconv"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -45,7 +44,7 @@ func (wa *watcher) sendBookmark(rv uint64, annotations map[string]string) error 
 	if err != nil {
 		return err
 	}
-	accessor.SetResourceVersion(strconv.FormatUint(rv, 10))
+	accessor.SetResourceVersion(wa.w.table.res.aggregated.Lists.format(rv, 0))
 	accessor.SetAnnotations(annotations)
 	if err := wa.frames.object(watch.Bookmark, obj); err != nil {
 		return err

@@ -33,6 +33,15 @@
 //     version of the first one. A page says how many objects remain only if
 //     nothing is selected.
 //
+// # Aggregated API servers
+//
+// kube-apiserver passes requests for some resources on to other servers, which
+// differ from it in one thing or another. Options.Aggregated lets a resource be
+// served like that. The differences are those that have been seen in public
+// servers: versions that cannot be compared, are missing, or count the changes of
+// one object; watches that replay nothing, have no bookmarks, or do not exist;
+// lists without limits, order or selectors.
+//
 // # What it leaves out
 //
 // Validation, defaulting, admission, authentication, managedFields and

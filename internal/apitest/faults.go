@@ -1,7 +1,9 @@
 package apitest
 
 import (
+	"cmp"
 	"context"
+	"io"
 	"net/http"
 	"slices"
 	"sync"
@@ -33,6 +35,15 @@ type Fault struct {
 	Status int
 	// RetryAfter is sent with Status, in whole seconds.
 	RetryAfter time.Duration
+	// Cause is in the Details of that object.
+	Cause metav1.CauseType
+	// Body is sent instead of what the server has to say, with Status (200 by
+	// default): what a proxy or a portal on the way may answer. ContentType is
+	// text/html by default.
+	Body, ContentType string
+	// EndAfter ends a watch in good order after that time, if it would last
+	// longer.
+	EndAfter time.Duration
 	// DropAfterEvents cuts the connection of a watch after so many events.
 	DropAfterEvents int
 	// DropAfterBytes cuts the connection after so many bytes of a body, in the
@@ -154,13 +165,18 @@ func (s *Server) fail(w *response) bool {
 		case <-w.Context().Done():
 		}
 	}
-	if w.Context().Err() != nil {
-		return true
-	}
-	if fault.Status == 0 {
+	switch {
+	case w.Context().Err() != nil:
+	case fault.Body != "":
+		w.Header().Set("Content-Type", cmp.Or(fault.ContentType, "text/html"))
+		w.WriteHeader(cmp.Or(fault.Status, http.StatusOK))
+		// An error means that the client is gone; nobody is left to tell.
+		_, _ = io.WriteString(w, fault.Body)
+	case fault.Status != 0:
+		w.error(statusError(fault, w.request))
+	default:
 		return false
 	}
-	w.error(statusError(fault, w.request))
 	return true
 }
 
@@ -170,6 +186,9 @@ func statusError(f Fault, r *request) error {
 	err := apierrors.NewGenericServerResponse(f.Status, r.verb, r.gvr.GroupResource(), r.name, "injected fault", seconds, false)
 	if f.Status == http.StatusGone {
 		err.ErrStatus.Reason = metav1.StatusReasonExpired
+	}
+	if f.Cause != "" {
+		err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{Type: f.Cause})
 	}
 	return err
 }

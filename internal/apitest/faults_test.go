@@ -186,6 +186,47 @@ func TestInject_NoBookmarks(t *testing.T) {
 	})
 }
 
+func TestInject_Body(t *testing.T) {
+	srv := newServer(t, Options{})
+	srv.Inject(Fault{Body: "<html>", Times: 1})
+	srv.Inject(Fault{Body: "{", Status: http.StatusBadGateway, ContentType: "application/json", Times: 1})
+	for _, want := range []string{"200 text/html <html>", "502 application/json {"} {
+		reply, err := http.Get(srv.URL() + "/api/v1/configmaps")
+		check(t, err)
+		body, err := io.ReadAll(reply.Body)
+		check(t, errors.Join(err, reply.Body.Close()))
+		if got := fmt.Sprint(reply.StatusCode, " ", reply.Header.Get("Content-Type"), " ", string(body)); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+func TestInject_Cause(t *testing.T) {
+	srv := newServer(t, Options{})
+	srv.Inject(Fault{Status: http.StatusGatewayTimeout, Cause: metav1.CauseTypeResourceVersionTooLarge})
+	_, err := client(t, srv).CoreV1().ConfigMaps("").Watch(t.Context(), metav1.ListOptions{})
+	if !apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestInject_EndAfter_SendsWhatThereIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := newServer(t, Options{InMemory: true})
+		fill(t, srv, 1)
+		srv.Inject(Fault{Verb: "watch", EndAfter: 5 * time.Second})
+		for timeout, want := range map[int64]time.Duration{3: 3 * time.Second, 7: 5 * time.Second} {
+			start := time.Now()
+			w := watchConfigMaps(t, srv, metav1.ListOptions{ResourceVersion: "1", TimeoutSeconds: &timeout})
+			wantEvent(t, w, watch.Added, "c0")
+			wantEnd(t, w)
+			if got := time.Since(start); got != want {
+				t.Errorf("a watch of %d s ended after %s, want %s", timeout, got, want)
+			}
+		}
+	})
+}
+
 func TestInject_MatchAndOrder(t *testing.T) {
 	srv := newServer(t, Options{})
 	first := srv.Inject(Fault{Status: http.StatusForbidden, Match: func(r Request) bool { return r.Namespace == "a" }})

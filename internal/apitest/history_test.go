@@ -2,6 +2,7 @@ package apitest
 
 import (
 	"fmt"
+	"net/http"
 	"strconv"
 	"testing"
 
@@ -75,6 +76,17 @@ func TestServer_EndWatches(t *testing.T) {
 	w = watchConfigMaps(t, srv, metav1.ListOptions{ResourceVersion: "1"})
 	fill(t, srv, 1)
 	wantEvent(t, w, watch.Added, "c0")
+}
+
+func TestServer_FailWatches(t *testing.T) {
+	srv := newServer(t, Options{})
+	w := watchConfigMaps(t, srv, metav1.ListOptions{ResourceVersion: "1"})
+	srv.FailWatches(http.StatusGone)
+	wantExpired(t, w)
+	wantEnd(t, w)
+	w = watchConfigMaps(t, srv, metav1.ListOptions{ResourceVersion: "1"})
+	srv.EndWatches()
+	wantEnd(t, w)
 }
 
 func TestServer_Restore_GivesVersionsOutAgain(t *testing.T) {

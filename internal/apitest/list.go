@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -59,7 +58,7 @@ func (w *response) broken(err error) error {
 //   - without a version, the latest;
 //   - else what the watch cache has, once it has reached the version.
 func (s *Server) page(ctx context.Context, t *table, sc scope) (page, error) {
-	rv, err := parseRV(sc.opts.ResourceVersion)
+	rv, err := t.res.aggregated.version(sc.opts.ResourceVersion)
 	if err != nil {
 		return page{}, apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", err))
 	}
@@ -71,7 +70,7 @@ func (s *Server) page(ctx context.Context, t *table, sc scope) (page, error) {
 	switch {
 	case exact:
 		return s.exactPage(ctx, t, sc, rv, "")
-	case sc.opts.ResourceVersion == "":
+	case sc.opts.ResourceVersion == "" || t.res.aggregated.NoReplay:
 		rows, current := s.storage.latest(t)
 		return makePage(sc, rows, current, ""), nil
 	}
@@ -126,10 +125,10 @@ func tooLarge(rv, current uint64) error {
 
 // makePage selects from rows, which are the state at rv, beginning at key from.
 func makePage(sc scope, rows []*record, rv uint64, from string) page {
-	p := page{meta: metav1.ListMeta{ResourceVersion: strconv.FormatUint(rv, 10)}}
+	p := page{meta: metav1.ListMeta{ResourceVersion: sc.aggregated.Lists.format(rv, 0)}}
 	rows = sc.within(rows, from)
 	limit := int(sc.opts.Limit)
-	if sc.opts.ResourceVersion == "0" {
+	if sc.opts.ResourceVersion == "0" || sc.aggregated.NoLimit {
 		limit = 0 // ignored, as by a watch cache
 	}
 	for i, row := range rows {
@@ -145,5 +144,6 @@ func makePage(sc scope, rows []*record, rv uint64, from string) page {
 		}
 		break
 	}
+	p.rows = sc.aggregated.shuffle(p.rows, rv)
 	return p
 }

@@ -28,7 +28,7 @@ func (s *Server) listOptions(r *request) (*internalversion.ListOptions, error) {
 	if err := checkFieldSelector(r.table.res, opts.FieldSelector); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
-	return opts, nil
+	return opts, r.table.res.aggregated.accept(r, opts)
 }
 
 // parseRV reads a resourceVersion; empty is 0. The error is for a list to wrap;
@@ -50,12 +50,13 @@ func parseRV(rv string) (uint64, error) {
 
 // scope is what a list or watch selects.
 type scope struct {
-	prefix string // of keys
-	opts   *internalversion.ListOptions
+	prefix     string // of keys
+	opts       *internalversion.ListOptions
+	aggregated Aggregated
 }
 
 func scopeOf(r *request, opts *internalversion.ListOptions) scope {
-	sc := scope{opts: opts}
+	sc := scope{opts: opts, aggregated: r.table.res.aggregated}
 	if r.namespace != "" {
 		sc.prefix = r.namespace + "/"
 	}

@@ -3,7 +3,6 @@ package apitest
 import (
 	"encoding/json"
 	"fmt"
-	"strconv"
 	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -19,11 +18,13 @@ import (
 // would hold it: a large collection then costs its bytes and no pointers for the
 // garbage collector to follow, and protobuf replies are copies.
 type record struct {
-	res    *resource
-	key    string
-	rv     uint64
-	labels labels.Set
-	fields fields.Set
+	res *resource
+	key string
+	rv  uint64
+	// written is how many times the object has been written at rv.
+	written int
+	labels  labels.Set
+	fields  fields.Set
 	// body is protobuf, or JSON without apiVersion and kind for a custom
 	// resource.
 	body []byte
@@ -51,24 +52,26 @@ func (f form) index() int {
 }
 
 // newRecord encodes obj, whose metadata must be final except for the
-// resourceVersion, which is set to rv. obj is changed accordingly and not kept.
-func newRecord(res *resource, obj runtime.Object, rv uint64) (*record, error) {
+// resourceVersion, which is set to what rv is in the resource. obj is changed
+// accordingly and not kept.
+func newRecord(res *resource, obj runtime.Object, rv uint64, written int) (*record, error) {
 	accessor, err := meta.Accessor(obj)
 	if err != nil {
 		return nil, err
 	}
-	accessor.SetResourceVersion(strconv.FormatUint(rv, 10))
+	accessor.SetResourceVersion(res.aggregated.Objects.format(rv, written))
 	body, err := marshalBody(obj)
 	if err != nil {
 		return nil, fmt.Errorf("encode %s %s: %w", res.gvr.Resource, accessor.GetName(), err)
 	}
 	return &record{
-		res:    res,
-		key:    res.key(accessor.GetNamespace(), accessor.GetName()),
-		rv:     rv,
-		labels: accessor.GetLabels(),
-		fields: selectableFields(obj, accessor),
-		body:   body,
+		res:     res,
+		key:     res.key(accessor.GetNamespace(), accessor.GetName()),
+		rv:      rv,
+		written: written,
+		labels:  accessor.GetLabels(),
+		fields:  selectableFields(obj, accessor),
+		body:    body,
 	}, nil
 }
 
@@ -168,5 +171,5 @@ func (r *record) withRV(rv uint64) (*record, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newRecord(r.res, obj, rv)
+	return newRecord(r.res, obj, rv, r.written+1)
 }

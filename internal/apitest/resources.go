@@ -22,6 +22,8 @@ type resource struct {
 	// uncached resources have no watch cache in a real server's default
 	// configuration, so their watches get no periodic bookmarks.
 	uncached bool
+	// aggregated says in what its server differs.
+	aggregated Aggregated
 }
 
 // CustomResource describes a resource that is not in client-go's scheme. It is

@@ -36,7 +36,7 @@ func (s *storage) changeSchema(t *table, change func(runtime.Object)) error {
 			return err
 		}
 		change(obj)
-		if rows[i], err = newRecord(t.res, obj, row.rv); err != nil {
+		if rows[i], err = newRecord(t.res, obj, row.rv, row.written); err != nil {
 			return err
 		}
 	}

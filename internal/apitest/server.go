@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 )
@@ -44,6 +45,8 @@ type Options struct {
 	FreshTimeout time.Duration
 	// CustomResources are served besides the resources of client-go's clientset.
 	CustomResources []CustomResource
+	// Aggregated are resources whose servers are others than kube-apiserver.
+	Aggregated map[schema.GroupVersionResource]Aggregated
 	// Clock drives timeouts, bookmarks, delays and creation timestamps; real
 	// time by default.
 	Clock clock.WithTicker
@@ -108,6 +111,11 @@ func New(opts Options) (*Server, error) {
 	}
 	for _, c := range opts.CustomResources {
 		s.Serve(c)
+	}
+	for gvr, a := range opts.Aggregated {
+		if !s.storage.aggregate(gvr, a) {
+			return nil, fmt.Errorf("apitest: %s is not served", gvr)
+		}
 	}
 	if err := s.createSystemNamespaces(); err != nil {
 		return nil, err

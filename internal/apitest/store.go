@@ -41,6 +41,8 @@ type table struct {
 	// generation changes when the watch cache starts anew, which ends every
 	// watch of the generations before.
 	generation int
+	// end is what watches of the generation before are told, if anything.
+	end error
 	// schema counts changes of the schema.
 	schema int
 }
@@ -68,6 +70,18 @@ func (s *storage) add(r *resource) {
 	}
 	s.mu.tables[r.gvr] = t
 	s.mu.kinds[r.gvk] = t
+}
+
+// aggregate lets another server serve a resource, and reports whether there is one.
+func (s *storage) aggregate(gvr schema.GroupVersionResource, a Aggregated) bool {
+	t, ok := s.table(gvr)
+	if !ok {
+		return false
+	}
+	res := *t.res // which servers share
+	res.aggregated = a
+	s.add(&res)
+	return true
 }
 
 func (s *storage) table(gvr schema.GroupVersionResource) (*table, bool) {
@@ -125,7 +139,11 @@ func (s *storage) write(t *table, key string, fn revise) (*record, error) {
 	if unchanged, err := sameContent(cur, obj); err != nil || unchanged {
 		return cur, err
 	}
-	next, err := newRecord(t.res, obj, s.mu.rv+1)
+	written := 1
+	if cur != nil {
+		written += cur.written
+	}
+	next, err := newRecord(t.res, obj, s.mu.rv+1, written)
 	if err != nil {
 		return nil, err
 	}
@@ -180,7 +198,7 @@ func sameContent(cur *record, obj runtime.Object) (bool, error) {
 	if cur == nil {
 		return false, nil
 	}
-	same, err := newRecord(cur.res, obj, cur.rv)
+	same, err := newRecord(cur.res, obj, cur.rv, cur.written)
 	if err != nil {
 		return false, err
 	}
@@ -199,14 +217,19 @@ func (s *storage) forget() {
 	}
 }
 
-// endWatches ends every watch in the way a watch cache does that starts anew.
-func (s *storage) endWatches() {
+// endWatches ends every watch, with end as its last event if it is not nil.
+func (s *storage) endWatches(end error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range s.mu.tables {
-		t.generation++
-		t.wakeLocked()
+		t.endWatchesLocked(end)
 	}
+}
+
+func (t *table) endWatchesLocked(end error) {
+	t.generation++
+	t.end = end
+	t.wakeLocked()
 }
 
 func (s *storage) snapshot() *Snapshot {
@@ -235,6 +258,5 @@ func (s *storage) restore(snap *Snapshot) {
 func (t *table) restartLocked(rv uint64) {
 	t.log = history{limit: t.log.limit, oldest: rv}
 	t.seen = rv
-	t.generation++
-	t.wakeLocked()
+	t.endWatchesLocked(nil)
 }

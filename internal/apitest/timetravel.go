@@ -19,7 +19,14 @@ func (s *Server) Compact() { s.storage.forget() }
 
 // EndWatches closes the streams of all watches, as a real server does when a
 // watch cache starts anew.
-func (s *Server) EndWatches() { s.storage.endWatches() }
+func (s *Server) EndWatches() { s.storage.endWatches(nil) }
+
+// FailWatches closes the streams of all watches after an ERROR event with the
+// given HTTP status, such as 410 for a watch whose version has been compacted
+// meanwhile.
+func (s *Server) FailWatches(status int) {
+	s.storage.endWatches(statusError(Fault{Status: status}, &request{verb: "watch"}))
+}
 
 // Snapshot is the state of a server at one moment.
 type Snapshot struct {

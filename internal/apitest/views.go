@@ -67,6 +67,8 @@ type window struct {
 	// seen is the version for a bookmark; changes reach up to it.
 	seen    uint64
 	changed <-chan struct{}
+	// end is what a watch that has to end says first, if anything.
+	end error
 }
 
 // canStart returns the version of the newest change, or an Expired error when
@@ -93,8 +95,11 @@ func (s *storage) generation(t *table) int {
 func (s *storage) since(t *table, generation int, rv uint64) (window, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
+	if generation != t.generation {
+		return window{end: t.end}, false
+	}
 	changes, ok := t.log.since(rv)
-	if !ok || generation != t.generation {
+	if !ok {
 		return window{}, false
 	}
 	return window{changes: changes, seen: t.seen, changed: t.changed}, true

@@ -46,7 +46,8 @@ func (s *Server) watch(w *response) error {
 	if err != nil {
 		return err
 	}
-	rv, err := parseRV(opts.ResourceVersion)
+	aggregated := w.table.res.aggregated
+	rv, err := aggregated.version(opts.ResourceVersion)
 	if err != nil {
 		return err
 	}
@@ -60,8 +61,8 @@ func (s *Server) watch(w *response) error {
 		frames:    fr,
 		scope:     scopeOf(w.request, opts),
 		cursor:    rv,
-		deadline:  s.opts.Clock.Now().Add(watchTimeout(opts)),
-		bookmarks: opts.AllowWatchBookmarks && !w.table.res.uncached && !w.faultOf().NoBookmarks,
+		deadline:  s.opts.Clock.Now().Add(watchTimeout(opts, w.faultOf())),
+		bookmarks: opts.AllowWatchBookmarks && !w.table.res.uncached && !w.faultOf().NoBookmarks && !aggregated.NoBookmarks,
 	}
 	// The client may take the response for the beginning of the watch, so what
 	// happens from now on has to be in it.
@@ -75,12 +76,17 @@ func (s *Server) watch(w *response) error {
 	return w.broken(wa.sendError(err))
 }
 
-// watchTimeout is what the client asks for, or 30 to 60 minutes.
-func watchTimeout(opts *internalversion.ListOptions) time.Duration {
+// watchTimeout is what the client asks for, or 30 to 60 minutes, unless a fault
+// makes it shorter.
+func watchTimeout(opts *internalversion.ListOptions, f Fault) time.Duration {
+	timeout := time.Duration(float64(30*time.Minute) * (1 + rand.Float64()))
 	if opts.TimeoutSeconds != nil && *opts.TimeoutSeconds > 0 {
-		return time.Duration(*opts.TimeoutSeconds) * time.Second
+		timeout = time.Duration(*opts.TimeoutSeconds) * time.Second
 	}
-	return time.Duration(float64(30*time.Minute) * (1 + rand.Float64()))
+	if f.EndAfter > 0 {
+		timeout = min(timeout, f.EndAfter)
+	}
+	return timeout
 }
 
 // initialEvents are sent before anything else.
@@ -96,7 +102,11 @@ func (wa *watcher) begin(ctx context.Context) (*initialEvents, error) {
 	s, t, opts := wa.server, wa.w.table, wa.scope.opts
 	wa.generation = s.storage.generation(t)
 	first := &initialEvents{}
-	switch wanted := opts.SendInitialEvents; {
+	wanted := opts.SendInitialEvents
+	if t.res.aggregated.NoInitialEvents {
+		wanted = nil
+	}
+	switch {
 	case wanted != nil && *wanted && opts.ResourceVersion == "":
 		first.rows, first.rv = s.storage.latest(t)
 		first.end = opts.AllowWatchBookmarks
@@ -106,8 +116,10 @@ func (wa *watcher) begin(ctx context.Context) (*initialEvents, error) {
 		}
 		first.rows, first.rv = s.storage.cached(t)
 		first.end = opts.AllowWatchBookmarks
+	case t.res.aggregated.NoReplay:
+		_, first.rv = s.storage.cached(t)
 	case wanted == nil && wa.cursor == 0:
-		// Only without the WatchList feature, whose defaults set it to true.
+		// Only without initial events, for which the defaults ask.
 		first.rows, first.rv = s.storage.cached(t)
 	case wa.cursor == 0:
 		_, first.rv = s.storage.cached(t)
@@ -145,7 +157,7 @@ func (wa *watcher) sendError(err error) error {
 func (wa *watcher) sendInitial(first *initialEvents) error {
 	wa.initial = true
 	defer func() { wa.initial = false }()
-	for _, row := range wa.scope.within(first.rows, "") {
+	for _, row := range wa.scope.aggregated.shuffle(wa.scope.within(first.rows, ""), first.rv) {
 		if !wa.scope.matches(row) {
 			continue
 		}
@@ -198,11 +210,11 @@ func (wa *watcher) until(now, bookmark time.Time) time.Duration {
 }
 
 // sendChanges sends what has happened since the cursor. It returns no channel
-// when the stream has to end.
+// when the stream has to end, with an error if that is to be told.
 func (wa *watcher) sendChanges() (seen uint64, changed <-chan struct{}, err error) {
 	win, ok := wa.server.storage.since(wa.w.table, wa.generation, wa.cursor)
 	if !ok {
-		return 0, nil, nil
+		return 0, nil, win.end
 	}
 	for _, c := range win.changes {
 		if err := wa.sendChange(c); err != nil {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -228,7 +227,7 @@ func checkPreconditions(cur *record, name string, uid *types.UID, rv *string) er
 	if uid != nil && *uid != partial.UID {
 		return conflict("Precondition failed: UID in precondition: %v, UID in object meta: %v", *uid, partial.UID)
 	}
-	if rv != nil && *rv != strconv.FormatUint(cur.rv, 10) {
+	if rv != nil && *rv != cur.res.aggregated.Objects.format(cur.rv, cur.written) {
 		return conflict("the object has been modified; please apply your changes to the latest version and try again")
 	}
 	return nil

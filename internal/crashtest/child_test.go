@@ -331,17 +331,11 @@ func (p *program) obey(ctx context.Context, commands <-chan string) {
 	}
 }
 
-// confirmed waits until every informer has its proof, which is not announced.
+// confirmed waits until every informer has its proof.
 func (p *program) confirmed(ctx context.Context) bool {
-	ticker := time.NewTicker(time.Millisecond)
-	defer ticker.Stop()
 	for _, inf := range p.informers {
-		for status, _ := informer.StatusOf(inf); !status.Confirmed; status, _ = informer.StatusOf(inf) {
-			select {
-			case <-ctx.Done():
-				return false
-			case <-ticker.C:
-			}
+		if !wait(ctx, informer.ConfirmedChecker(inf)) {
+			return false
 		}
 	}
 	return true

@@ -4,14 +4,11 @@
 package funcid
 
 import (
-	"fmt"
-	"os"
 	"reflect"
 	"regexp"
 	"runtime"
 	"runtime/debug"
 	"strings"
-	"sync"
 )
 
 // closure matches the symbols that the compiler gives to function literals and
@@ -78,18 +75,3 @@ func inModule(symbol, path string) bool {
 	rest, ok := strings.CutPrefix(symbol, path)
 	return ok && rest != "" && (rest[0] == '/' || rest[0] == '.')
 }
-
-// build identifies the running program. Reading all of a large binary would cost
-// a good part of what a warm start saves, so size and modification time of the
-// file stand for its content.
-var build = sync.OnceValue(func() string {
-	path, err := os.Executable()
-	if err != nil {
-		return "unknown"
-	}
-	info, err := os.Stat(path)
-	if err != nil {
-		return "unknown"
-	}
-	return fmt.Sprintf("%d-%d", info.Size(), info.ModTime().UnixNano())
-})

@@ -33,10 +33,11 @@ var layers = []layer{
 	{"indexer", []string{"store", "codec"}, "an indexer translates between objects and a collection"},
 	{"fifo", []string{"store"}, "the queue knows deltas, not how objects are stored"},
 	{"reflector", []string{"store"}, "the state machine knows versions, not how objects are stored"},
-	{"informer", []string{"store", "codec", "indexer", "fifo", "reflector"}, "an informer works on any engine"},
-	{"factory", []string{"store", "codec", "indexer", "informer"}, "the user brings the engine; the indexer knows which residency can be meant"},
+	{"audit", nil, "what is compared is not for the one who compares to know"},
+	{"informer", []string{"store", "codec", "indexer", "fifo", "reflector", "audit"}, "an informer works on any engine"},
+	{"factory", []string{"store", "codec", "indexer", "informer", "reflector"}, "the user brings the engine; the indexer knows which residency can be meant"},
 	{"restmapper", []string{"store", "codec", "indexer"}, "what a server offers is kept like objects, without an informer"},
-	{"metrics", []string{"store", "informer", "reflector"}, "an optional reader of what the library reports; the phases are the reflector's"},
+	{"metrics", []string{"store", "informer", "reflector", "audit"}, "an optional reader of what the library reports; the phases are the reflector's, the results the audit's"},
 	{"internal/hygiene", nil, "it reads sources, it does not link them"},
 	{"internal/apitest/...", []string{"internal/apitest/..."}, "a double that shares code with the library would share its mistakes"},
 	{"internal/...", nil, "shared helpers are leaves, so that every package may use them"},
@@ -44,7 +45,7 @@ var layers = []layer{
 }
 
 // library are the packages that users link into their programs.
-var library = []string{"store", "store/bolt", "store/internal/...", "migrations", "codec", "indexer", "fifo", "reflector", "informer", "factory", "restmapper", "metrics", "."}
+var library = []string{"store", "store/bolt", "store/internal/...", "migrations", "codec", "indexer", "fifo", "reflector", "audit", "informer", "factory", "restmapper", "metrics", "."}
 
 // everything is the whole module, whose go.mod is a library user's burden.
 var everything = append([]string{"store/storetest", "store/bolt/bolttest", "internal/...", "examples/..."}, library...)

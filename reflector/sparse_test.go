@@ -1,0 +1,257 @@
+package reflector_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/warmcache/warmcache/reflector"
+)
+
+// sparse is a fake whose metadata and single objects can be read.
+type sparse struct {
+	f *fake
+	// metadata are the pages; pageRV is the version of all but the first.
+	metadata [][]runtime.Object
+	pageRV   string
+	errs     []error
+	// current are the objects as they can be read; stored is what is stored.
+	current map[string]runtime.Object
+	stored  []string
+	// objects and bytes are the size of what is stored.
+	objects, bytes int64
+	// broken makes reading what is stored fail.
+	broken bool
+
+	mu sync.Mutex
+	// read are the objects that were.
+	read []string
+}
+
+// newSparse makes a server at version 10 that has forgotten the version 5 of the stored
+// copy, which has 100 objects of 100 KB, of them a@1 and b@2.
+func newSparse(f *fake) *sparse {
+	s := &sparse{
+		f: f, current: map[string]runtime.Object{}, stored: []string{"a@1", "b@2"},
+		pageRV: "10", objects: 100, bytes: 100 * 100_000,
+	}
+	f.streams = []stream{events(failure(expired()))}
+	f.options.Sparse = &reflector.Sparse{
+		Metadata: s, Get: s.get, Stored: s.refs,
+		Size: func() (int64, int64) { return s.objects, s.bytes },
+	}
+	return s
+}
+
+func (s *sparse) List(_ context.Context, o metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
+	s.f.note("metadata%s", o.Continue)
+	if err := s.f.take(&s.errs); err != nil {
+		return nil, err
+	}
+	page := 0
+	list := &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: "10"}}
+	if o.Continue != "" {
+		_, _ = fmt.Sscan(o.Continue, &page)
+		list.ResourceVersion = s.pageRV
+	}
+	if page+1 < len(s.metadata) {
+		list.Continue = fmt.Sprint(page + 1)
+	}
+	if len(s.metadata) > 0 {
+		for _, obj := range s.metadata[page] {
+			m := obj.(metav1.Object)
+			list.Items = append(list.Items, metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+				Name: m.GetName(), UID: m.GetUID(), ResourceVersion: m.GetResourceVersion(), Annotations: m.GetAnnotations(),
+			}})
+		}
+	}
+	return list, nil
+}
+
+func (s *sparse) get(_ context.Context, _, name string) (runtime.Object, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.read = append(s.read, name)
+	if obj := s.current[name]; obj != nil {
+		return obj, nil
+	}
+	return nil, apierrors.NewNotFound(resource, name)
+}
+
+func (s *sparse) refs(keys []string) ([]reflector.ObjectRef, error) {
+	if s.broken {
+		return nil, errors.New("broken")
+	}
+	refs := make([]reflector.ObjectRef, len(keys))
+	for i, key := range keys {
+		for _, stored := range s.stored {
+			if name, rv, _ := strings.Cut(stored, "@"); name == key {
+				refs[i] = reflector.ObjectRef{Key: key, RV: rv}
+			}
+		}
+	}
+	return refs, nil
+}
+
+func TestReflector_Sparse(t *testing.T) {
+	const full = "commit 10 [x]"
+	many := make([]string, 60)
+	for i := range many {
+		many[i] = fmt.Sprintf("n%d@7", i)
+	}
+	for _, test := range []struct {
+		name   string
+		listed []string
+		script func(s *sparse)
+		want   []string
+		reads  []string
+	}{{
+		name:   "what differs is read",
+		listed: []string{"a@1", "b@8", "c@9"},
+		script: func(s *sparse) { s.current["b"], s.current["c"] = object("b", "8"), object("c", "9") },
+		want:   []string{"metadata", "commit 10 [=a@1 b c]"},
+		reads:  []string{"b", "c"},
+	}, {
+		name:   "nothing differs",
+		listed: []string{"a@1", "b@2"},
+		want:   []string{"metadata", "commit 10 [=a@1 =b@2]"},
+	}, {
+		name: "pages",
+		script: func(s *sparse) {
+			s.metadata = [][]runtime.Object{objects("a@1"), objects("b@2")}
+		},
+		want: []string{"metadata", "metadata1", "commit 10 [=a@1 =b@2]"},
+	}, {
+		name: "pages of different versions",
+		script: func(s *sparse) {
+			s.metadata, s.pageRV = [][]runtime.Object{objects("a@1"), objects("b@2")}, "11"
+		},
+		want: []string{"metadata", "metadata1", "abort [=a@1]", "list", full},
+	}, {
+		name:   "an object that is deleted meanwhile",
+		listed: []string{"a@1", "b@8"},
+		want:   []string{"metadata", "list", full},
+		reads:  []string{"b"},
+	}, {
+		name:   "more has changed than is worth reading one by one",
+		listed: append([]string{"a@1"}, many...),
+		want:   []string{"metadata", "list", full},
+	}, {
+		name:   "small objects",
+		listed: []string{"a@1"},
+		script: func(s *sparse) { s.objects, s.bytes = 1<<20, 30<<20 },
+		want:   []string{"metadata", "list", full},
+	}, {
+		name:   "few bytes to save",
+		listed: []string{"a@1"},
+		script: func(s *sparse) { s.bytes, s.objects = 1<<20, 1 },
+		want:   []string{"list", full},
+	}, {
+		name: "large metadata",
+		script: func(s *sparse) {
+			obj := object("a", "1")
+			obj.Annotations = map[string]string{"large": strings.Repeat("x", 30_000)}
+			s.metadata = [][]runtime.Object{{obj}}
+		},
+		want: []string{"metadata", "list", full},
+	}, {
+		name:   "what is stored cannot be read",
+		listed: []string{"a@1"},
+		script: func(s *sparse) { s.broken = true },
+		want:   []string{"metadata", "list", full},
+	}, {
+		name:   "the server refuses",
+		listed: []string{"a@1"},
+		script: func(s *sparse) { s.errs = []error{apierrors.NewForbidden(resource, "", errors.New("no"))} },
+		want:   []string{"metadata", "list", full},
+	}, {
+		name:   "the server is busy",
+		listed: []string{"a@1", "b@2"},
+		script: func(s *sparse) { s.errs = []error{apierrors.NewTooManyRequests("busy", 1)} },
+		want:   []string{"metadata", "metadata", "commit 10 [=a@1 =b@2]"},
+	}} {
+		t.Run(test.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, f *fake) {
+				s := newSparse(f)
+				f.items = objects("x@3")
+				s.metadata = [][]runtime.Object{objects(test.listed...)}
+				if test.script != nil {
+					test.script(s)
+				}
+				f.run(2 * pause)
+				f.want(slices.Concat([]string{"probe", "watch 5"}, test.want, []string{"caught up", "watch 10"})...)
+				if slices.Sort(s.read); !slices.Equal(s.read, test.reads) {
+					t.Errorf("read %v, want %v", s.read, test.reads)
+				}
+				sparseLists := 0
+				if test.want[len(test.want)-1] != full {
+					sparseLists = 1
+				}
+				if got := f.r.Status(); got.SparseLists != sparseLists || got.Lists != 1 {
+					t.Errorf("%d of %d lists are sparse, want %d of 1", got.SparseLists, got.Lists, sparseLists)
+				}
+			})
+		})
+	}
+}
+
+// TestReflector_Sparse_OnlyForWhatIsForgotten checks that equal versions are taken for equal
+// objects only of a server that merely has forgotten what happened since.
+func TestReflector_Sparse_OnlyForWhatIsForgotten(t *testing.T) {
+	for name, script := range map[string]func(f *fake){
+		"nothing is stored":    func(f *fake) { f.options.Origin = reflector.Origin{} },
+		"the schema changed":   func(f *fake) { f.options.Origin.Schema, f.options.Schema = "s1", constant("s2") },
+		"another cluster":      func(f *fake) { f.options.Origin.Cluster, f.options.Cluster = "c1", constant("c2") },
+		"the server went back": func(f *fake) { f.rv = "4" },
+		"the consumer failed":  func(f *fake) { f.failures <- errors.New("broken") },
+		"the newest object has gone, or the change was forgotten": func(f *fake) {
+			f.options.Origin.Newest = reflector.ObjectRef{Key: "n", UID: "u", RV: "4"}
+		},
+		"it failed after the server had forgotten": func(f *fake) {
+			f.probeErrs = []error{nil}
+			f.options.Origin.RV = "10"
+			f.streams = []stream{closing(failure(expired()))}
+			f.failures <- errors.New("broken")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, f *fake) {
+				newSparse(f)
+				script(f)
+				f.run(pause / 10)
+				if f.count("metadata") != 0 || f.count("list") == 0 {
+					t.Errorf("%d lists of metadata, %d others, want none and some", f.count("metadata"), f.count("list"))
+				}
+			})
+		})
+	}
+}
+
+// TestReflector_Sparse_NeverGoesBack checks that the watch, which goes on from the version of
+// the list, does not bring back what an object was before it was read.
+func TestReflector_Sparse_NeverGoesBack(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fake) {
+		s := newSparse(f)
+		s.metadata = [][]runtime.Object{objects("a@1", "b@8")}
+		s.current["b"] = object("b", "13")
+		f.streams = append(f.streams, stream{events: []watch.Event{
+			modified("b", "11"), deleted("b", "12"), added("b", "13"), modified("a", "14"), modified("b", "15"), modified("b", "16"),
+		}})
+		f.run(2 * time.Second)
+		f.want("probe", "watch 5", "metadata", "commit 10 [=a@1 b]", "caught up", "watch 10",
+			"bookmark @11", "bookmark @12", "bookmark @13", "update a@14", "update b@15", "update b@16")
+		if s := f.r.Status(); s.Bookmarks != nil || s.RV != "16" {
+			t.Errorf("status %+v: what was left out is no bookmark of the server", s)
+		}
+	})
+}
