@@ -286,7 +286,7 @@ func TestFaults_ShortWatches(t *testing.T) {
 }
 
 // TestFaults_ShortWatches_NothingHappens checks that rounds which end at once lead to
-// one list, and that the next start need not find that out again.
+// one list, and that the next start does not take that for a lack of bookmarks.
 func TestFaults_ShortWatches_NothingHappens(t *testing.T) {
 	bothResidencies(t, func(t *testing.T, w *world) {
 		w.create("a")
@@ -304,8 +304,8 @@ func TestFaults_ShortWatches_NothingHappens(t *testing.T) {
 			}
 			p.kill()
 		}
-		if got := w.count(isResumed); got != 0 {
-			t.Errorf("%d watches before the list of the second start", got)
+		if got := w.count(isResumed); got != 8 {
+			t.Errorf("%d rounds before the list of the second start, want 8", got)
 		}
 	})
 }

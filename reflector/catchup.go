@@ -28,10 +28,6 @@ const (
 	// says nothing about bookmarks, but on a bad link a list has to do what the
 	// rounds do not get the time for.
 	maxCutRounds = 8
-	// probeTimeout is how long a probe may take: as long as an API server gives
-	// itself, by default. Without it, and with HTTP/1.1, a connection that is lost
-	// without notice would hold up the start for a quarter of an hour.
-	probeTimeout = time.Minute
 	// quiet is how long a resumed watch must have nothing to say for its first
 	// burst to count as over. A refusal arrives at once.
 	quiet = 100 * time.Millisecond
@@ -144,7 +140,7 @@ func (r *Reflector) probe(ctx context.Context) error {
 // probeWith is probe with the given options, and returns the version and the answer.
 func (r *Reflector) probeWith(ctx context.Context, options metav1.ListOptions) (rv string, list runtime.Object, err error) {
 	r.setPhase(PhaseProbing)
-	patient, _, cancel := patience(ctx, r.clock, probeTimeout)
+	patient, _, cancel := patience(ctx, r.clock, answerTimeout)
 	defer cancel()
 	if list, err = r.listCall(patient, options); err != nil {
 		return "", nil, fmt.Errorf("probing %s: %w", r.description, err)
@@ -200,7 +196,7 @@ func (r *Reflector) resume(ctx context.Context) error {
 		ResourceVersion:     r.run.rv,
 		AllowWatchBookmarks: true,
 		TimeoutSeconds:      ptr.To[int64](resumeTimeoutSeconds),
-	}, resumeDeadline)
+	})
 	if err != nil {
 		return err
 	}

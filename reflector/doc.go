@@ -63,8 +63,8 @@
 //     a bookmark, eight in a row. A watch that breaks off is one that has ended: the
 //     next one follows at once.
 //   - No answer is waited for without end, but that to a list in pages. Rounds are
-//     given up after 10 s, streamed lists that are silent after 30 s, probes after a
-//     minute, watches half a minute after their timeout.
+//     given up after 10 s, streamed lists that are silent after 30 s, watches half a
+//     minute after their timeout, and requests without an answer after ten minutes.
 //   - Stopping takes effect at once, also while a request is under way that knows no
 //     context; what comes of it is thrown away.
 //   - An object that cannot be queued, because of its type, its key or a failing

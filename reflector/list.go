@@ -86,7 +86,7 @@ func (r *Reflector) readList(ctx context.Context) (watch.Interface, error) {
 		}
 		// Older servers, or those with the feature off, refuse to stream. To wait for
 		// a proxy once is enough.
-		r.streamLists = !isUnanswered(err) && !errors.Is(err, errSilent)
+		r.streamLists = !errors.Is(err, noAnswer{answerTimeout}) && !errors.Is(err, errSilent)
 		klog.FromContext(ctx).V(4).Info("Listing in pages", "type", r.description, "cause", err)
 	}
 	return nil, r.pageList(ctx)
@@ -119,7 +119,7 @@ func (r *Reflector) streamList(ctx context.Context) (watch.Interface, error) {
 	options.ResourceVersion = ""
 	options.SendInitialEvents = ptr.To(true)
 	options.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan
-	w, err := r.open(ctx, options, streamPatience)
+	w, err := r.open(ctx, options)
 	if err != nil {
 		return nil, err
 	}
