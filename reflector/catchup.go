@@ -28,10 +28,6 @@ const (
 	// says nothing about bookmarks, but on a bad link a list has to do what the
 	// rounds do not get the time for.
 	maxCutRounds = 8
-	// probeTimeout is how long a probe may take: as long as the largest object takes
-	// at 64 kbit/s. Without it, and with HTTP/1.1, a connection that is lost without
-	// notice would hold up the start for a quarter of an hour.
-	probeTimeout = 3 * time.Minute
 	// quiet is how long a resumed watch must have nothing to say for its first
 	// burst to count as over. A refusal arrives at once.
 	quiet = 100 * time.Millisecond
@@ -144,10 +140,9 @@ func (r *Reflector) probe(ctx context.Context) error {
 // probeWith is probe with the given options, and returns the version and the answer.
 func (r *Reflector) probeWith(ctx context.Context, options metav1.ListOptions) (rv string, list runtime.Object, err error) {
 	r.setPhase(PhaseProbing)
-	list, err = answerWithin(ctx, r.clock, probeTimeout, func(ctx context.Context) (runtime.Object, error) {
-		return r.listCall(ctx, options)
-	})
-	if err != nil {
+	patient, _, cancel := patience(ctx, r.clock, answerTimeout)
+	defer cancel()
+	if list, err = r.listCall(patient, options); err != nil {
 		return "", nil, fmt.Errorf("probing %s: %w", r.description, err)
 	}
 	accessor, err := meta.ListAccessor(list)
@@ -169,11 +164,13 @@ func (r *Reflector) probeWith(ctx context.Context, options metav1.ListOptions) (
 
 // round watches for up to 3 s. If that brings no proof it probes again.
 func (r *Reflector) round(ctx context.Context) error {
-	if err := r.askAgain(ctx); err != nil || r.run.listReason != "" {
-		if errors.Is(err, errOtherHistory) {
-			return nil // a list follows
+	if r.run.refused || r.run.cut {
+		if err := r.askAgain(ctx); err != nil && r.run.listReason == "" {
+			return err
 		}
-		return err
+	}
+	if r.run.listReason != "" {
+		return nil
 	}
 	r.setPhase(PhaseResuming)
 	before := r.run.rv
@@ -199,7 +196,7 @@ func (r *Reflector) resume(ctx context.Context) error {
 		ResourceVersion:     r.run.rv,
 		AllowWatchBookmarks: true,
 		TimeoutSeconds:      ptr.To[int64](resumeTimeoutSeconds),
-	}, resumeDeadline)
+	})
 	if err != nil {
 		return err
 	}

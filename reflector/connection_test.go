@@ -184,6 +184,9 @@ func first(n int, kind string) func(string) bool {
 	}
 }
 
+// unanswered is for how long a request may have no answer.
+const unanswered = 10*time.Minute + 30*time.Second
+
 // TestReflector_Unanswered checks that a request without an answer is given up, and
 // its connection with it.
 func TestReflector_Unanswered(t *testing.T) {
@@ -197,19 +200,19 @@ func TestReflector_Unanswered(t *testing.T) {
 		name:       "a probe",
 		unanswered: first(2, "probe"),
 		script:     func(f *fake) { f.rv = "5" },
-		after:      6*time.Minute + 2*pause,
+		after:      2*unanswered + 2*pause,
 		want:       []string{"silent probe", "silent probe", "probe", "caught up", "watch 5"},
 	}, {
 		name:       "a round",
 		unanswered: first(1, "watch"),
 		script:     func(f *fake) { f.streams = []stream{events(bookmark("10"))} },
-		after:      10*time.Second + pause,
+		after:      unanswered + pause,
 		want:       []string{"probe", "silent watch", "probe", "watch 5", "bookmark @10", "caught up"},
 	}, {
 		name:       "a watch",
 		unanswered: first(1, "watch"),
 		script:     func(f *fake) { f.rv = "5" },
-		after:      10*time.Minute + 30*time.Second + pause,
+		after:      unanswered + pause,
 		want:       []string{"probe", "caught up", "silent watch", "probe", "watch 5"},
 	}, {
 		name:       "a round, after it has begun",
@@ -230,7 +233,7 @@ func TestReflector_Unanswered(t *testing.T) {
 			f.streaming, f.options.Origin = true, reflector.Origin{}
 			f.streams = []stream{events(failure(expired()))}
 		},
-		after: 30*time.Second + pause,
+		after: unanswered + pause,
 		// And is not asked for again.
 		want: []string{"silent stream", "list", "commit 10 []", "caught up", "watch 10", "list", "commit 10 []", "caught up", "watch 10"},
 	}} {

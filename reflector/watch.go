@@ -32,6 +32,11 @@ const (
 	// Without it, and with HTTP/1.1, a watch whose connection is lost without
 	// notice would be silent for ever.
 	overdue = 30 * time.Second
+	// answerTimeout is for how long a probe, or the beginning of a watch, may take: a
+	// proxy may hold back that of a watch until its end, and client-go waits in a
+	// request, up to ten times, for as long as Retry-After says. Without a limit, and
+	// with HTTP/1.1, it is the kernel that gives up a lost connection.
+	answerTimeout = maxWatchTimeout + overdue
 	// maxFailures is how many watches in a row may fail, while the collection can
 	// be read, before it is listed instead.
 	maxFailures = 5
@@ -49,8 +54,7 @@ func (r *Reflector) watch(ctx context.Context, w watch.Interface) (err error) {
 			if err := r.askAgain(ctx); err != nil {
 				return err
 			}
-			options := r.watchOptions()
-			if w, err = r.open(ctx, options, r.untilOverdue()); err != nil {
+			if w, err = r.open(ctx, r.watchOptions()); err != nil {
 				return r.watchEnded(err)
 			}
 		}
@@ -101,7 +105,7 @@ func (r *Reflector) askAgain(ctx context.Context) error {
 // not have ended like that.
 func (r *Reflector) follow(ctx context.Context, w watch.Interface) error {
 	r.setPhase(PhaseWatching)
-	deadline := r.clock.NewTimer(r.untilOverdue())
+	deadline := r.clock.NewTimer(r.run.due.Add(overdue).Sub(r.clock.Now()))
 	defer deadline.Stop()
 	events, err := r.consume(ctx, stream{watch: w, deadline: deadline.C()})
 	lasted := r.clock.Since(r.run.opened)
@@ -131,12 +135,6 @@ func (r *Reflector) watchOptions() metav1.ListOptions {
 	}
 }
 
-// untilOverdue is for how long to wait for the end of the watch that was asked for
-// last.
-func (r *Reflector) untilOverdue() time.Duration {
-	return r.run.due.Add(overdue).Sub(r.clock.Now())
-}
-
 // request is a watch whose request ends with it.
 type request struct {
 	watch.Interface
@@ -150,13 +148,13 @@ func (w request) Stop() {
 	w.Interface.Stop()
 }
 
-// open opens a watch, unless there is no answer within limit. Errors that watch error
+// open opens a watch, unless there is no answer in time. Errors that watch error
 // handlers are told of are not wrapped, as in client-go: they compare them.
-func (r *Reflector) open(ctx context.Context, options metav1.ListOptions, limit time.Duration) (w watch.Interface, err error) {
+func (r *Reflector) open(ctx context.Context, options metav1.ListOptions) (w watch.Interface, err error) {
 	// Before the request: some proxies hold back the answer until the first event,
 	// or the end.
 	r.run.opened = r.clock.Now()
-	ctx, answered, cancel := patience(ctx, r.clock, limit)
+	ctx, answered, cancel := patience(ctx, r.clock, answerTimeout)
 	defer func() {
 		if answered(); w == nil {
 			cancel()
