@@ -86,7 +86,7 @@ func (r *Reflector) readList(ctx context.Context) (watch.Interface, error) {
 		}
 		// Older servers, or those with the feature off, refuse to stream. To wait for
 		// a proxy once is enough.
-		r.streamLists = !errors.Is(err, noAnswer{answerTimeout}) && !errors.Is(err, errSilent)
+		r.streamLists = !errors.Is(err, noAnswerError{answerTimeout}) && !errors.Is(err, errSilent)
 		klog.FromContext(ctx).V(4).Info("Listing in pages", "type", r.description, "cause", err)
 	}
 	return nil, r.pageList(ctx)
