@@ -332,7 +332,7 @@ func TestSameMetadata(t *testing.T) {
 			OwnerReferences: []metav1.OwnerReference{{Kind: "Owner", Name: "o", UID: "u", Controller: ptr.To(true)}},
 			ManagedFields: []metav1.ManagedFieldsEntry{{
 				Manager: "m", Operation: metav1.ManagedFieldsOperationApply, Time: &now, FieldsType: "FieldsV1",
-				FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:metadata":{},"f:data":{".":{},"k:{\"x\":\"a&b\"}":{}}}`)},
+				FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{},"f:data":{".":{},"k:{\"x\":\"a&b\"}":{}}}`),
 			}},
 		}
 	}
@@ -353,10 +353,10 @@ func TestSameMetadata(t *testing.T) {
 		"time of a manager": {func(m *metav1.ObjectMeta) { m.ManagedFields[0].Time = nil }, false},
 		"no fields":         {func(m *metav1.ObjectMeta) { m.ManagedFields[0].FieldsV1 = nil }, false},
 		"fields": {func(m *metav1.ObjectMeta) {
-			m.ManagedFields[0].FieldsV1 = &metav1.FieldsV1{Raw: []byte(`{"f:data":{}}`)}
+			m.ManagedFields[0].FieldsV1 = metav1.NewFieldsV1(`{"f:data":{}}`)
 		}, false},
 		"fields, spelled":    {func(m *metav1.ObjectMeta) { m.ManagedFields[0].FieldsV1 = respelled }, true},
-		"fields, not JSON":   {func(m *metav1.ObjectMeta) { m.ManagedFields[0].FieldsV1 = &metav1.FieldsV1{Raw: []byte(`{`)} }, false},
+		"fields, not JSON":   {func(m *metav1.ObjectMeta) { m.ManagedFields[0].FieldsV1 = metav1.NewFieldsV1(`{`) }, false},
 		"what is not shared": {func(m *metav1.ObjectMeta) { m.SelfLink = "x" }, true},
 	} {
 		changed := full()
@@ -371,4 +371,4 @@ func TestSameMetadata(t *testing.T) {
 }
 
 // respelled are the same fields, in another order and with other escapes.
-var respelled = &metav1.FieldsV1{Raw: []byte(strings.ReplaceAll(`{"f:data":{"k:{\"x\":\"a&b\"}":{},".":{}},"f:metadata":{}}`, "&", `\u0026`))}
+var respelled = metav1.NewFieldsV1(strings.ReplaceAll(`{"f:data":{"k:{\"x\":\"a&b\"}":{},".":{}},"f:metadata":{}}`, "&", `\u0026`))

@@ -70,10 +70,10 @@ func TestAudit(t *testing.T) {
 func applyFull(t *testing.T, client kubernetes.Interface, namespace, name string) {
 	t.Helper()
 	for n, manager := range []string{"one", "two"} {
-		patch := fmt.Appendf(nil, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{
-			"labels":{"e2e.warmcache.dev/n%[1]d":"x"},"annotations":{"note-%[1]d":"a<b>&\"c\""},"finalizers":["e2e.warmcache.dev/f%[1]d&"],
+		patch := fmt.Appendf(nil, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%[2]q,
+			"labels":{"e2e.warmcache.dev/n%[1]d":"x"},"annotations":{"note-%[1]d":"a<b>&\"c\""},"finalizers":["e2e.warmcache.dev/f%[1]d"],
 			"ownerReferences":[{"apiVersion":"v1","kind":"Namespace","name":"n%[1]d","uid":"a&b<%[1]d>"}]},
-			"data":{"key-%[1]d":"v"}}`, n)
+			"data":{"key-%[1]d":"v"}}`, n, name)
 		options := metav1.PatchOptions{FieldManager: manager, Force: ptr.To(true)}
 		if _, err := client.CoreV1().ConfigMaps(namespace).Patch(t.Context(), name, types.ApplyPatchType, patch, options); err != nil {
 			t.Fatal(err)

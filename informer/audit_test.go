@@ -63,7 +63,7 @@ func (p *process) audit() audit.Report {
 }
 
 // wantReport compares what matters of a report.
-func (w *world) wantReport(got audit.Report, want audit.Report) {
+func (w *world) wantReport(got, want audit.Report) {
 	w.t.Helper()
 	if got.Missing != want.Missing || got.Extra != want.Extra || got.Different != want.Different || got.Repaired != want.Repaired ||
 		!errors.Is(got.Err, want.Err) || want.Examples != nil && !slices.Equal(got.Examples, want.Examples) {
