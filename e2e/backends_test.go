@@ -110,6 +110,7 @@ func TestBackends_OneRestarted_ListsOnceAtMost(t *testing.T) {
 		s := newSubject(t, configMaps).residing(r)
 		proxy{seed: seed}.stand(t, s, plane.API, lagging)
 		s.store()
+		s.change()
 		s.changeSomethingElse()
 		if err := lagging.Restart(t.Context()); err != nil {
 			t.Fatal(err)
@@ -140,6 +141,7 @@ func TestBackends_OneDown_ResumesAtTheOther(t *testing.T) {
 	down.Stop()
 	s := newSubject(t, configMaps)
 	s.store()
+	s.change()
 	proxy{seed: seed}.stand(t, s, plane.API, plane.API, plane.API, down)
 	s.apis = s.apis[:1] // the others are the same, or get no request
 	c := s.start()

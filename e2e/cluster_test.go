@@ -3,7 +3,6 @@ package e2e
 import (
 	"context"
 	"slices"
-	"strings"
 	"testing"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -64,9 +63,9 @@ func (m *mover) moveTo(to cluster) {
 	m.t.Helper()
 	m.link.cut()
 	m.link.running.Wait()
-	m.link.target = strings.TrimPrefix(to.API.Config().Host, "https://")
+	m.link.balance(0, to.API)
 	m.link.restore(m.t)
-	m.writer, m.api = to.client, to.API
+	m.writer, m.apis = to.client, []*controlplane.APIServer{to.API}
 	for resource := range m.knowledge {
 		m.knowledge[resource] = newKnowledge()
 	}

@@ -154,26 +154,12 @@ func (b *withoutBookmarks) Read(p []byte) (int, error) {
 	return b.rest.Read(p)
 }
 
-// store runs a process until it has stored objects object-000 to -049, kills it, and
-// changes some.
-func (s *subject) store() {
-	s.t.Helper()
-	s.create("", names("object", 50)...)
-	c := s.start()
-	c.wantCurrent(c.waitSynced())
-	c.waitPersisted()
-	c.kill()
-	s.create("", "new")
-	s.update("changed", "object-000")
-	s.delete("object-001", "object-002")
-	s.create("", "object-002")
-}
-
 // wantResumedBehind tests that a process which can resume does so behind a proxy, and
 // that changes reach it then.
 func wantResumedBehind(t *testing.T, p proxy, s *subject) *child {
 	t.Helper()
 	s.store()
+	s.change()
 	p.stand(t, s, plane.API)
 	c := s.start()
 	c.wantCurrent(c.waitSynced())

@@ -43,6 +43,10 @@
 //     that is not known to keep what happens in between: if it has moved on, the
 //     collection is listed. Any bookmark makes it known, and so does the refusal of a
 //     version as too old, for which the server is asked once, when it matters.
+//   - A request that is not answered for three minutes is given up and made again, so
+//     that a connection which is lost without notice does not hold up a start. Within
+//     that time client-go waits, ten times, for as long as a busy server wants it to;
+//     afterwards the reflector does.
 //   - An answer with neither a version nor objects is an error, not an empty
 //     collection, if the stored copy, the last list or the page before had a
 //     version: client-go decodes JSON of something else, as proxies send it, to

@@ -20,17 +20,14 @@ import (
 // has nothing more to say, as in client-go.
 const streamWarning = 10 * time.Second
 
-// streamPatience is for how long a streamed list may have nothing to say. Servers that
-// leave watches to storage of their own ignore that the initial state is wanted, and
-// never say where it ends; proxies that buffer, or leave out bookmarks, hold that back
-// until the watch times out.
-const streamPatience = 30 * time.Second
+// streamSilence is for how long a streamed list may say nothing before it is read in
+// pages. Proxies that buffer, or leave out bookmarks, hold back its end until the
+// watch times out. Servers that leave watches to storage of their own ignore that the
+// initial state is wanted, and never say where it ends.
+const streamSilence = 30 * time.Second
 
 // errNoEnd says that a streamed list ended before it was complete.
 var errNoEnd = errors.New("streamed list ended early")
-
-// errSilent says that a streamed list does not seem to have an end.
-var errSilent = fmt.Errorf("streamed list has had nothing to say for %s", streamPatience)
 
 // list reads the whole collection into the queue, at the server's current version,
 // and marks it caught up. If the list was streamed, the watch that goes on behind it
@@ -86,7 +83,7 @@ func (r *Reflector) readList(ctx context.Context) (watch.Interface, error) {
 		}
 		// Older servers, or those with the feature off, refuse to stream. To wait for
 		// a proxy once is enough.
-		r.streamLists = !errors.Is(err, noAnswer{answerTimeout}) && !errors.Is(err, errSilent)
+		r.streamLists = !isUnanswered(err)
 		klog.FromContext(ctx).V(4).Info("Listing in pages", "type", r.description, "cause", err)
 	}
 	return nil, r.pageList(ctx)
@@ -153,11 +150,11 @@ func (r *Reflector) readStream(ctx context.Context, w watch.Interface, list Repl
 			return "", ctx.Err()
 		case <-warning.C():
 			silent := r.clock.Since(last)
-			switch {
-			case silent >= streamPatience:
-				return "", errSilent
-			case silent < streamWarning:
+			if silent < streamWarning {
 				continue
+			}
+			if silent >= streamSilence {
+				return "", noAnswer{streamSilence}
 			}
 			klog.FromContext(ctx).Info("Warning: still waiting for the end of the streamed list", "type", r.description, "silentFor", silent)
 		case event, ok := <-w.ResultChan():
