@@ -261,7 +261,7 @@ func (r *Reflector) observe(rv string) error {
 	r.checkDoubt()
 	switch {
 	case r.run.listReason != "":
-		return errOtherHistory
+		return historyError{r.run.listReason}
 	case !r.Status().CaughtUp && r.reachedTarget() && r.Status().Replays:
 		r.caughtUp()
 	}

@@ -2,7 +2,6 @@ package reflector
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -20,8 +19,14 @@ import (
 // that the server is known to have had. If it has another version of it, or none,
 // the watch has to tell how that came about before it has caught up with the probe.
 
-// errOtherHistory says that the server does not continue what was read from it.
-var errOtherHistory = errors.New("the server's history is not the one that was read before")
+// historyError says that the server does not continue what was read from it, so that it
+// is listed.
+type historyError struct{ reason string }
+
+func (e historyError) Error() string { return e.reason + "; listing" }
+
+// otherHistory begins the reason for such a list.
+const otherHistory = "the server's history is not the one that was read before: "
 
 // newestObject is what is known of the newest object.
 type newestObject struct {
@@ -92,7 +97,7 @@ func (r *Reflector) compareNewest(list runtime.Object, read, probed string) {
 	case found == ObjectRef{}:
 		n.doubt = doubt{n.ref.Key, "is not there", probed}
 	case n.present && precedes(found.RV, n.ref.RV), !precedes(read, found.RV):
-		r.listNext(fmt.Sprintf("%v: %s is at resourceVersion %s, was at %s", errOtherHistory, n.ref.Key, found.RV, n.ref.RV))
+		r.listNext(fmt.Sprintf("%s%s is at resourceVersion %s, was at %s", otherHistory, n.ref.Key, found.RV, n.ref.RV))
 		return
 	default:
 		n.doubt = doubt{n.ref.Key, "was changed", probed}
@@ -152,6 +157,10 @@ func (r *Reflector) gone(obj runtime.Object) {
 	}
 }
 
+// isGone reports whether the object was not there when it was asked for, under its UID,
+// and nothing has explained that yet.
+func (n *newestObject) isGone() bool { return n.doubt != (doubt{}) && !n.present }
+
 // explain takes back the doubt about an object.
 func (n *newestObject) explain(key string) {
 	if key == n.doubt.key {
@@ -172,7 +181,7 @@ func (r *Reflector) setNewest(ref ObjectRef) {
 func (r *Reflector) checkDoubt() {
 	d := &r.run.newest.doubt
 	if d.key != "" && !precedes(r.run.rv, d.until) {
-		r.listNext(fmt.Sprintf("%v: %s %s, and no event says so", errOtherHistory, d.key, d.what))
+		r.listNext(fmt.Sprintf("%s%s %s, and no event says so", otherHistory, d.key, d.what))
 		*d = doubt{}
 	}
 }

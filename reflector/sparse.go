@@ -46,7 +46,8 @@ const (
 // errNotSparse says that everything has to be listed.
 var errNotSparse = errors.New("a list of metadata is not worthwhile")
 
-// mayBeSparse reports whether it is worth a try to list metadata.
+// mayBeSparse reports whether it is worth a try to list metadata. If the newest object has
+// gone, it may be in another history, in which equal versions are not equal objects.
 func (r *Reflector) mayBeSparse() bool {
 	if r.sparse == nil || !r.run.forgotten || r.run.notSparse {
 		return false

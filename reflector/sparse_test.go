@@ -237,6 +237,20 @@ func TestReflector_Sparse_OnlyForWhatIsForgotten(t *testing.T) {
 	}
 }
 
+// TestReflector_Sparse_NewestHasChanged checks that it is no obstacle if the object that was
+// changed last is also the one that was changed meanwhile.
+func TestReflector_Sparse_NewestHasChanged(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fake) {
+		s := newSparse(f)
+		f.options.Origin.Newest = reflector.ObjectRef{Key: "b", UID: "u", RV: "2"}
+		f.has["b"] = of("u", "b", "8")
+		s.metadata = [][]runtime.Object{{object("a", "1"), of("u", "b", "8")}}
+		s.current["b"] = of("u", "b", "8")
+		f.run(pause / 10)
+		f.want("probe", "watch 5", "metadata", "commit 10 [=a@1 b]", "caught up", "watch 10")
+	})
+}
+
 // TestReflector_Sparse_NeverGoesBack checks that the watch, which goes on from the version of
 // the list, does not bring back what an object was before it was read.
 func TestReflector_Sparse_NeverGoesBack(t *testing.T) {
