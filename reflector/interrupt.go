@@ -9,13 +9,13 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// noAnswer says that a request was given up.
-type noAnswer struct{ within time.Duration }
+// noAnswerError says that a request was given up.
+type noAnswerError struct{ within time.Duration }
 
-func (e noAnswer) Error() string { return fmt.Sprintf("no answer within %s", e.within) }
+func (e noAnswerError) Error() string { return fmt.Sprintf("no answer within %s", e.within) }
 
 // isUnanswered reports whether a request was given up.
-func isUnanswered(err error) bool { return errors.As(err, new(noAnswer)) }
+func isUnanswered(err error) bool { return errors.As(err, new(noAnswerError)) }
 
 // patience returns a context that ends when there has been no answer for some time.
 // Whoever gets one has to say so, and cancel the context when it is done with it.
@@ -27,7 +27,7 @@ func patience(ctx context.Context, c clock.Clock, limit time.Duration) (_ contex
 		defer timer.Stop()
 		select {
 		case <-timer.C():
-			cancelCause(noAnswer{limit})
+			cancelCause(noAnswerError{limit})
 		case <-waiting.Done():
 		}
 	}()

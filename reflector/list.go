@@ -154,7 +154,7 @@ func (r *Reflector) readStream(ctx context.Context, w watch.Interface, list Repl
 				continue
 			}
 			if silent >= streamSilence {
-				return "", noAnswer{streamSilence}
+				return "", noAnswerError{streamSilence}
 			}
 			klog.FromContext(ctx).Info("Warning: still waiting for the end of the streamed list", "type", r.description, "silentFor", silent)
 		case event, ok := <-w.ResultChan():
