@@ -36,8 +36,9 @@ type Local interface {
 	// Version is the resourceVersion up to which changes have been applied, or "".
 	Version() string
 	// Settled waits until no list is being applied and everything can be read, and
-	// returns a number that is another one after each list. It fails with
-	// ErrUnsettled if that takes too long.
+	// returns a number that is another one after each list. What was read meanwhile
+	// does not count then, nor does an error of reading it. It fails with ErrUnsettled
+	// if that takes too long.
 	Settled(ctx context.Context) (lists uint64, err error)
 	// Reached waits until everything up to a version of the server has been applied.
 	// It fails with ErrBehind if that takes too long.
@@ -45,8 +46,7 @@ type Local interface {
 	// Range calls fn, until it returns false, with the objects behind the key after up
 	// to and including upTo, in the order of the keys. An empty upTo is no end. An
 	// object that is there from the first call of the run to the end of this one comes
-	// once, in a state that it has had during this one; others may come or not. It fails with ErrUnsettled while objects cannot
-	// be read.
+	// once, in a state that it has had during this one; others may come or not.
 	Range(after, upTo string, fn func(key string, obj any) bool) error
 	// Get returns one object.
 	Get(key string) (obj any, exists bool, err error)
@@ -139,7 +139,7 @@ func (r *run) page(ctx context.Context) (*metav1.PartialObjectMetadataList, erro
 		}
 		now, unsettled := r.Local.Settled(ctx)
 		switch {
-		case errors.Is(err, ErrUnsettled), unsettled == nil && now != lists:
+		case unsettled == nil && now != lists: // whatever err says of it
 			continue
 		case err != nil:
 			return nil, err

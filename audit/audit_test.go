@@ -123,7 +123,7 @@ func TestRun_EndsEarly(t *testing.T) {
 		"behind":                   {func(w *world, _ *Options) { w.behind = true; w.put(key(0), "new") }, ErrBehind},
 		"too many deletes":         {func(w *world, o *Options) { delete(w.cache, key(0)); o.Local = busy{w} }, ErrBusy},
 		"listed all the time":      {func(w *world, _ *Options) { w.step = w.list }, ErrUnsettled},
-		"never readable":           {func(w *world, o *Options) { o.Local = unreadable{w} }, ErrUnsettled},
+		"never readable":           {func(w *world, o *Options) { o.Local = unreadable{w, failed} }, failed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -153,8 +153,11 @@ func tampered(w *world, change func(*metav1.PartialObjectMetadataList)) Lister {
 // to remember.
 type (
 	bare       struct{ *world }
-	unreadable struct{ *world }
-	busy       struct{ *world }
+	unreadable struct {
+		*world
+		err error
+	}
+	busy struct{ *world }
 )
 
 func (bare) Range(_, _ string, fn func(string, any) bool) error {
@@ -162,7 +165,7 @@ func (bare) Range(_, _ string, fn func(string, any) bool) error {
 	return nil
 }
 
-func (unreadable) Range(string, string, func(string, any) bool) error { return ErrUnsettled }
+func (u unreadable) Range(string, string, func(string, any) bool) error { return u.err }
 
 func (busy) Deleted(string) (bool, error) { return false, ErrBusy }
 
@@ -329,7 +332,7 @@ func TestSameMetadata(t *testing.T) {
 			OwnerReferences: []metav1.OwnerReference{{Kind: "Owner", Name: "o", UID: "u", Controller: ptr.To(true)}},
 			ManagedFields: []metav1.ManagedFieldsEntry{{
 				Manager: "m", Operation: metav1.ManagedFieldsOperationApply, Time: &now, FieldsType: "FieldsV1",
-				FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:metadata":{},"f:data":{".":{},"k:{\"x\":\"a&b\"}":{}}}`)},
+				FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{},"f:data":{".":{},"k:{\"x\":\"a&b\"}":{}}}`),
 			}},
 		}
 	}
@@ -350,10 +353,10 @@ func TestSameMetadata(t *testing.T) {
 		"time of a manager": {func(m *metav1.ObjectMeta) { m.ManagedFields[0].Time = nil }, false},
 		"no fields":         {func(m *metav1.ObjectMeta) { m.ManagedFields[0].FieldsV1 = nil }, false},
 		"fields": {func(m *metav1.ObjectMeta) {
-			m.ManagedFields[0].FieldsV1 = &metav1.FieldsV1{Raw: []byte(`{"f:data":{}}`)}
+			m.ManagedFields[0].FieldsV1 = metav1.NewFieldsV1(`{"f:data":{}}`)
 		}, false},
 		"fields, spelled":    {func(m *metav1.ObjectMeta) { m.ManagedFields[0].FieldsV1 = respelled }, true},
-		"fields, not JSON":   {func(m *metav1.ObjectMeta) { m.ManagedFields[0].FieldsV1 = &metav1.FieldsV1{Raw: []byte(`{`)} }, false},
+		"fields, not JSON":   {func(m *metav1.ObjectMeta) { m.ManagedFields[0].FieldsV1 = metav1.NewFieldsV1(`{`) }, false},
 		"what is not shared": {func(m *metav1.ObjectMeta) { m.SelfLink = "x" }, true},
 	} {
 		changed := full()
@@ -368,4 +371,4 @@ func TestSameMetadata(t *testing.T) {
 }
 
 // respelled are the same fields, in another order and with other escapes.
-var respelled = &metav1.FieldsV1{Raw: []byte(strings.ReplaceAll(`{"f:data":{"k:{\"x\":\"a&b\"}":{},".":{}},"f:metadata":{}}`, "&", `\u0026`))}
+var respelled = metav1.NewFieldsV1(strings.ReplaceAll(`{"f:data":{"k:{\"x\":\"a&b\"}":{},".":{}},"f:metadata":{}}`, "&", `\u0026`))

@@ -41,9 +41,10 @@ func sameFields(a, b *metav1.FieldsV1) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	if bytes.Equal(a.Raw, b.Raw) {
+	rawA, rawB := a.GetRawBytes(), b.GetRawBytes()
+	if bytes.Equal(rawA, rawB) {
 		return true
 	}
 	var left, right any
-	return json.Unmarshal(a.Raw, &left) == nil && json.Unmarshal(b.Raw, &right) == nil && reflect.DeepEqual(left, right)
+	return json.Unmarshal(rawA, &left) == nil && json.Unmarshal(rawB, &right) == nil && reflect.DeepEqual(left, right)
 }

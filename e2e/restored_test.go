@@ -184,7 +184,7 @@ func TestRestored_PassedVersion_NewestObjectTells(t *testing.T) {
 		l.c.waitSynced()
 	}
 	backup := backUp(t)
-	// Room for the writes of servers that start, see passAll.
+	// So that the writes of servers that start do not bring it past that.
 	advanceTo(t, running[0].serverVersion()+2000)
 	var last int64
 	for name, n := range newest {

@@ -134,7 +134,7 @@ func issuerKeys(ctx context.Context, d discovery.OpenAPIV3SchemaInterface) (stri
 		} `json:"keys"`
 	}
 	if json.Unmarshal(body, &set) != nil {
-		return "", nil // It is not what it is meant to be, so that it tells nothing.
+		return "", nil //nolint:nilerr // What is not what it is meant to be tells nothing.
 	}
 	var ids []string
 	for _, key := range set.Keys {

@@ -283,7 +283,7 @@ func TestServer_ClusterFor_AsksAnewForWhoAsksAgain(t *testing.T) {
 		if got, err := step.ask(t.Context()); got != step.want || err != nil {
 			t.Errorf("%d: cluster = %q, %v; want %q", n, got, err, step.want)
 		}
-		if got := int32(server.requests.Load()); got != step.requests {
+		if got := server.requests.Load(); got != step.requests {
 			t.Errorf("%d: %d requests, want %d", n, got, step.requests)
 		}
 	}

@@ -19,10 +19,10 @@ func (x *Indexer) Known() *Known { return &Known{x} }
 // Known implements fifo.KnownObjects.
 type Known struct{ x *Indexer }
 
-// Suspect(true) says that objects may be served in another state than they are recorded
-// in: somebody has modified one, which nobody must. Until Suspect(false), a known object
-// counts as unchanged only if both are as the list has it, which costs another encoding
-// for each that is in memory. It is safe for concurrent use.
+// Suspect says, until it is called with false, that objects may be served in another
+// state than they are recorded in: somebody has modified one, which nobody must. A known
+// object then counts as unchanged only if both are as the list has it, which costs another
+// encoding for each that is in memory. It is safe for concurrent use.
 func (x *Indexer) Suspect(suspect bool) { x.suspect.Store(suspect) }
 
 // ListKeys returns the keys of all objects, served or not.

@@ -151,9 +151,9 @@ func TestAggregated_NoReplay_EventsProveNothing(t *testing.T) {
 	})
 }
 
-// TestAggregated_NoInitialEvents_IsNotAskedAgain checks that a server that never ends
+// TestAggregated_NoInitialEvents_TakesHalfAMinuteOnce checks that a server that never ends
 // a streamed list is not asked for another, after a restart neither.
-func TestAggregated_NoInitialEvents_IsNotAskedAgain(t *testing.T) {
+func TestAggregated_NoInitialEvents_TakesHalfAMinuteOnce(t *testing.T) {
 	o := apitest.Options{Aggregated: map[schema.GroupVersionResource]apitest.Aggregated{configMaps: {NoInitialEvents: true}}}
 	bothResidenciesWith(t, o, func(t *testing.T, w *world) {
 		w.create("a", "b")

@@ -13,7 +13,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/warmcache/warmcache/audit"
-	"github.com/warmcache/warmcache/indexer"
 )
 
 // Audit configures how an informer is compared with the server while it runs; see
@@ -188,7 +187,7 @@ func (a *audited) Reached(ctx context.Context, rv string) error {
 // Range implements audit.Local.
 func (a *audited) Range(after, upTo string, fn func(key string, obj any) bool) error {
 	if a.informer.indexer.Residency() == Disk {
-		return readable(a.rangeOnDisk(after, upTo, fn))
+		return a.rangeOnDisk(after, upTo, fn)
 	}
 	if a.keys == nil {
 		a.keys = slices.Sorted(slices.Values(a.informer.indexer.ListKeys()))
@@ -238,20 +237,11 @@ func (a *audited) rangeOnDisk(after, upTo string, fn func(key string, obj any) b
 
 // Get implements audit.Local.
 func (a *audited) Get(key string) (obj any, exists bool, err error) {
-	obj, exists, err = a.informer.indexer.GetByKey(key)
-	return obj, exists, readable(err)
+	return a.informer.indexer.GetByKey(key)
 }
 
 // Deleted implements audit.Local.
 func (a *audited) Deleted(key string) (bool, error) { return a.informer.witness.sawDelete(key) }
-
-// readable makes an error of what can be read again later one that an audit waits for.
-func readable(err error) error {
-	if errors.Is(err, indexer.ErrUnreadable) {
-		return fmt.Errorf("%w: %w", audit.ErrUnsettled, err)
-	}
-	return err
-}
 
 func (s *AuditStatus) add(r audit.Report) {
 	runs := maps.Clone(s.Runs) // readers have the old one

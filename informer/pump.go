@@ -170,10 +170,7 @@ func (i *sharedIndexInformer) applied(b fifo.Batch) error {
 	if i.delivery.unversioned {
 		rv = ""
 	}
-	repair, again := i.witness.after(b, rv)
-	if again {
-		i.lifecycle.queue.Wake()
-	}
+	repair := i.witness.after(b, rv)
 	if repair != nil {
 		i.indexer.Suspect(true)
 	}

@@ -32,7 +32,6 @@ func (i *sharedIndexInformer) beginAnew() error {
 	}
 	i.delivery.listed = true // nothing can contradict what is not there
 	i.delivery.refill = &refilling{rv: rv}
-	i.witness.lost()
 	if cause == nil {
 		cause = i.indexer.ReadErr()
 	}

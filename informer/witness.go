@@ -46,8 +46,8 @@ type witness struct {
 
 // witnessed is what an audit may wait for.
 type witnessed struct {
-	// lists counts lists of which something was applied, and other ways to lose what
-	// there was; listing is set until such a list has been applied whole.
+	// lists counts lists of which something was applied; listing is set until the last
+	// of them has been applied whole.
 	lists   uint64
 	listing bool
 	// version is the resourceVersion that holds since the last batch. Unlike that of the
@@ -81,7 +81,11 @@ func (w *witness) before(b fifo.Batch) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if b.Reset || b.List != fifo.NoList {
-		w.replacedLocked()
+		if !w.mu.listing {
+			w.mu.lists++
+		}
+		w.mu.listing = true
+		w.mu.repair = nil // a list is what it asks for
 	}
 	if !w.mu.on {
 		return
@@ -93,27 +97,11 @@ func (w *witness) before(b fifo.Batch) {
 	}
 }
 
-// lost is called by the pump when all objects are lost, until a list has brought them
-// back.
-func (w *witness) lost() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.replacedLocked()
-}
-
-// replacedLocked notes that a list goes on, or begins.
-func (w *witness) replacedLocked() {
-	if !w.mu.listing {
-		w.mu.lists++
-	}
-	w.mu.listing = true
-	w.mu.repair = nil // a list is what it asks for
-}
-
 // after is called by the pump with a batch that it has applied and the version that
-// holds now, if the batch tells. It returns why a list is to follow, or nil. In the middle of a resync it is too early: handlers would not
-// get the rest. Again says that it may be time after the next batch.
-func (w *witness) after(b fifo.Batch, rv string) (repair error, again bool) {
+// holds now, if the batch tells. It returns why a list is to follow, or nil. In the middle
+// of a resync it is too early: handlers would not get the rest. The queue, which was
+// woken, has another batch behind that.
+func (w *witness) after(b fifo.Batch, rv string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if b.List == fifo.ListEnd {
@@ -126,14 +114,12 @@ func (w *witness) after(b fifo.Batch, rv string) (repair error, again bool) {
 		close(w.mu.changed)
 		w.mu.changed = nil
 	}
-	if w.mu.repair == nil {
-		return nil, false
-	}
 	if len(b.Deltas) > 0 && b.Deltas[0].Type == cache.Sync {
-		return nil, true
+		return nil
 	}
-	repair, w.mu.repair = w.mu.repair, nil
-	return repair, false
+	repair := w.mu.repair
+	w.mu.repair = nil
+	return repair
 }
 
 // request makes the pump ask for a list, and returns how many there were so far.

@@ -39,14 +39,10 @@
 //     row that fails, although the collection can be read and the server is not
 //     busy, leads to a list: for servers that say something else when they mean that
 //     a version has expired, and for collections that can be listed only.
-//   - Where one watch ends and the next begins, nothing is missed either, of a server
-//     that is not known to keep what happens in between: if it has moved on, the
-//     collection is listed. Any bookmark makes it known, and so does the refusal of a
-//     version as too old, for which the server is asked once, when it matters.
-//   - A request that is not answered for three minutes is given up and made again, so
-//     that a connection which is lost without notice does not hold up a start. Within
-//     that time client-go waits, ten times, for as long as a busy server wants it to;
-//     afterwards the reflector does.
+//   - A watch goes on from where another ended only if the server is known to tell
+//     what has happened since: if it gives versions, and has sent a bookmark or, for
+//     which it is asked once, refuses one as too old. Otherwise the version is asked
+//     for before, and the collection is listed if that has moved, or if there is none.
 //   - An answer with neither a version nor objects is an error, not an empty
 //     collection, if the stored copy, the last list or the page before had a
 //     version: client-go decodes JSON of something else, as proxies send it, to
@@ -57,10 +53,6 @@
 //   - Watch error handlers are told what client-go tells them: lists that failed,
 //     and watches that could not be opened, unless the server is busy or refuses
 //     the connection. Status tells the rest.
-//   - A watch goes on from where another ended only if the server is known to
-//     tell what has happened since: if it gives versions, and has sent a bookmark.
-//     Otherwise the version is asked for before, and the collection is listed if
-//     that has moved, or if there is none.
 //   - The pause between two attempts is client-go's, or what the server asks for
 //     if that is longer.
 //   - A link that is bad leads to no list, but for rounds that do not get the time for

@@ -2,7 +2,6 @@ package reflector
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -13,9 +12,6 @@ import (
 type noAnswerError struct{ within time.Duration }
 
 func (e noAnswerError) Error() string { return fmt.Sprintf("no answer within %s", e.within) }
-
-// isUnanswered reports whether a request was given up.
-func isUnanswered(err error) bool { return errors.As(err, new(noAnswerError)) }
 
 // patience returns a context that ends when there has been no answer for some time.
 // Whoever gets one has to say so, and cancel the context when it is done with it.

@@ -20,14 +20,17 @@ import (
 // has nothing more to say, as in client-go.
 const streamWarning = 10 * time.Second
 
-// streamSilence is for how long a streamed list may say nothing before it is read in
-// pages. Proxies that buffer, or leave out bookmarks, hold back its end until the
-// watch times out. Servers that leave watches to storage of their own ignore that the
-// initial state is wanted, and never say where it ends.
-const streamSilence = 30 * time.Second
+// streamPatience is for how long a streamed list may have nothing to say. Servers that
+// leave watches to storage of their own ignore that the initial state is wanted, and
+// never say where it ends; proxies that buffer, or leave out bookmarks, hold that back
+// until the watch times out.
+const streamPatience = 30 * time.Second
 
 // errNoEnd says that a streamed list ended before it was complete.
 var errNoEnd = errors.New("streamed list ended early")
+
+// errSilent says that a streamed list does not seem to have an end.
+var errSilent = fmt.Errorf("streamed list has had nothing to say for %s", streamPatience)
 
 // list reads the whole collection into the queue, at the server's current version,
 // and marks it caught up. If the list was streamed, the watch that goes on behind it
@@ -83,7 +86,7 @@ func (r *Reflector) readList(ctx context.Context) (watch.Interface, error) {
 		}
 		// Older servers, or those with the feature off, refuse to stream. To wait for
 		// a proxy once is enough.
-		r.streamLists = !isUnanswered(err)
+		r.streamLists = !errors.Is(err, noAnswerError{answerTimeout}) && !errors.Is(err, errSilent)
 		klog.FromContext(ctx).V(4).Info("Listing in pages", "type", r.description, "cause", err)
 	}
 	return nil, r.pageList(ctx)
@@ -150,11 +153,11 @@ func (r *Reflector) readStream(ctx context.Context, w watch.Interface, list Repl
 			return "", ctx.Err()
 		case <-warning.C():
 			silent := r.clock.Since(last)
-			if silent < streamWarning {
+			switch {
+			case silent >= streamPatience:
+				return "", errSilent
+			case silent < streamWarning:
 				continue
-			}
-			if silent >= streamSilence {
-				return "", noAnswerError{streamSilence}
 			}
 			klog.FromContext(ctx).Info("Warning: still waiting for the end of the streamed list", "type", r.description, "silentFor", silent)
 		case event, ok := <-w.ResultChan():

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
 )
 
 // A server that was restored from a backup, and has since passed our version, is
@@ -41,7 +42,7 @@ type doubt struct{ key, what, until string }
 func (r *Reflector) probeNewest(ctx context.Context) (string, error) {
 	n := &r.run.newest
 	n.doubt, n.present = doubt{}, false
-	if n.ref == (ObjectRef{}) || n.refused {
+	if n.ref == (ObjectRef{}) || n.refused || r.hasNoBookmarks() {
 		rv, _, err := r.probeWith(ctx, metav1.ListOptions{Limit: 1})
 		return rv, err
 	}
@@ -57,6 +58,12 @@ func (r *Reflector) probeNewest(ctx context.Context) (string, error) {
 		r.compareNewest(list, before, rv)
 	}
 	return rv, err
+}
+
+// hasNoBookmarks reports whether the server is known not to send any for the resource.
+// Then it has no watch cache of it, and would look for one object in all of etcd.
+func (r *Reflector) hasNoBookmarks() bool {
+	return !ptr.Deref(r.Status().Bookmarks, !r.origin.NoBookmarks)
 }
 
 // selecting returns the field selector of one object.

@@ -312,6 +312,20 @@ func TestReflector_ClusterByKeys(t *testing.T) {
 	})
 }
 
+// TestReflector_Newest_IsNotLookedForInEtcd checks that a server without a watch cache of the
+// resource is not asked for one object, which would cost it as much as a list.
+func TestReflector_Newest_IsNotLookedForInEtcd(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fake) {
+		f.options.Origin.Newest = reflector.ObjectRef{Key: "n", UID: "u", RV: "4"}
+		f.options.Origin.NoBookmarks = true
+		f.run(pause / 10)
+		f.want("probe", "list", "commit 10 []", "caught up", "watch 10")
+		if f.asked[0] != (metav1.ListOptions{Limit: 1}) {
+			t.Errorf("asked for %+v", f.asked[0])
+		}
+	})
+}
+
 // TestReflector_Newest_Namespaced checks how an object is selected.
 func TestReflector_Newest_Namespaced(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fake) {

@@ -255,3 +255,21 @@ func TestReflector_Sparse_NeverGoesBack(t *testing.T) {
 		}
 	})
 }
+
+// TestReflector_Sparse_NotIfTheConsumerHasFailed has a consumer that wants a list, because
+// what it has may not be what its versions say, when the version is forgotten, too.
+func TestReflector_Sparse_NotIfTheConsumerHasFailed(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fake) {
+		s := newSparse(f)
+		s.metadata = [][]runtime.Object{objects("a@1")}
+		f.rv = "5" // as stored: the watch that ends is that of a reflector that has caught up
+		stop := f.start()
+		defer stop()
+		time.Sleep(pause / 2)
+		f.failures <- errors.New("what is stored differs from the server")
+		time.Sleep(2 * pause)
+		if n := f.count("metadata"); n != 0 || f.r.Status().Lists != 1 {
+			t.Errorf("metadata was listed %d times, and there were %d lists", n, f.r.Status().Lists)
+		}
+	})
+}
