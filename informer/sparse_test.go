@@ -91,6 +91,10 @@ func TestInformer_SparseList(t *testing.T) {
 // if it turns out that it cannot be read.
 func TestInformer_SparseList_DamageMeanwhile(t *testing.T) {
 	inLargeWorld(t, func(t *testing.T, w *world, names []string) {
+		for n := range 40 { // more than are read one by one
+			names = append(names, "more"+strconv.Itoa(n))
+			w.create(names[len(names)-1])
+		}
 		w.start(w.sparsely).synced().kill()
 		w.whileDown(func() { w.update("o1", "new") })
 		c := must(w.memory.Open().Collection(withForm(identity), "test"))
