@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -175,13 +176,9 @@ func (s *silent) count(n int) {
 }
 
 // first returns what is true of the first n requests of a kind.
-func first(n int, kind string) func(string) bool {
-	return func(what string) bool {
-		if what == kind {
-			n--
-		}
-		return what == kind && n >= 0
-	}
+func first(n int64, kind string) func(string) bool {
+	var seen atomic.Int64
+	return func(what string) bool { return what == kind && seen.Add(1) <= n }
 }
 
 // unanswered is for how long a request may have no answer.
