@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -174,14 +175,11 @@ func (s *silent) count(n int) {
 	s.open += n
 }
 
-// first returns what is true of the first n requests of a kind.
-func first(n int, kind string) func(string) bool {
-	return func(what string) bool {
-		if what == kind {
-			n--
-		}
-		return what == kind && n >= 0
-	}
+// first returns what is true of the first n requests of a kind. Requests that were given
+// up may still be asking.
+func first(n int32, kind string) func(string) bool {
+	var asked atomic.Int32
+	return func(what string) bool { return what == kind && asked.Add(1) <= n }
 }
 
 // unanswered is for how long a request may have no answer.
