@@ -29,9 +29,17 @@ type newestObject struct {
 	refused bool
 	// doubt is what the watch has to explain, if anything.
 	doubt doubt
-	// present says whether the last answer had the object, under the same UID.
-	present bool
+	// presence is what the last answer said of the object of that UID.
+	presence presence
 }
+
+type presence int
+
+const (
+	unknown presence = iota
+	present
+	absent
+)
 
 // doubt is something about an object that an event must explain before the watch has
 // gone past a version.
@@ -40,7 +48,7 @@ type doubt struct{ key, what, until string }
 // probeNewest is probe, and compares the newest object with the server's.
 func (r *Reflector) probeNewest(ctx context.Context) (string, error) {
 	n := &r.run.newest
-	n.doubt, n.present = doubt{}, false
+	n.doubt, n.presence = doubt{}, unknown
 	if n.ref == (ObjectRef{}) || n.refused {
 		rv, _, err := r.probeWith(ctx, metav1.ListOptions{Limit: 1})
 		return rv, err
@@ -53,7 +61,7 @@ func (r *Reflector) probeNewest(ctx context.Context) (string, error) {
 		n.refused = err == nil
 		return rv, err
 	}
-	if err == nil && r.run.listReason == "" {
+	if err == nil {
 		r.compareNewest(list, before, rv)
 	}
 	return rv, err
@@ -66,7 +74,7 @@ func selecting(key string) string {
 	if namespace != "" {
 		selector["metadata.namespace"] = namespace
 	}
-	return selector.String()
+	return selector.AsSelector().String() // which quotes
 }
 
 // compareNewest draws the conclusions from the answer to a probe at version probed,
@@ -78,13 +86,18 @@ func (r *Reflector) compareNewest(list runtime.Object, read, probed string) {
 		// Selectors that the client puts in replace ours.
 		return
 	}
-	n.present = found.UID == n.ref.UID && found.UID != ""
 	switch {
-	case found == n.ref:
+	case found == ObjectRef{}, found.UID != n.ref.UID:
+		n.presence = absent
+	case found.UID != "":
+		n.presence = present
+	}
+	switch {
+	case found == n.ref, r.run.listReason != "":
 		return
 	case found == ObjectRef{}:
 		n.doubt = doubt{n.ref.Key, "is not there", probed}
-	case n.present && precedes(found.RV, n.ref.RV), !precedes(read, found.RV):
+	case n.presence == present && precedes(found.RV, n.ref.RV), !precedes(read, found.RV):
 		r.listNext(fmt.Sprintf("%v: %s is at resourceVersion %s, was at %s", errOtherHistory, n.ref.Key, found.RV, n.ref.RV))
 		return
 	default:
