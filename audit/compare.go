@@ -103,6 +103,7 @@ func (c *comparison) both(it item, obj any) {
 	case stored.GetUID() == it.object.GetUID() && stored.GetResourceVersion() == it.object.GetResourceVersion():
 		if c.byMetadata && !sameMetadata(stored, it.object) {
 			c.add(different, it.key, it.object)
+			c.found[len(c.found)-1].metadata = it.object
 		}
 	case isNewer:
 		c.newer++

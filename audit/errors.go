@@ -31,6 +31,6 @@ var (
 
 	// ErrUnrepaired means that a list was made and has not removed what was found, so
 	// that none is made again as long as nothing else is found: most likely the
-	// transform changes names, UIDs or versions.
+	// transform changes names, UIDs or versions, or the ListerWatcher changes what it lists.
 	ErrUnrepaired = errors.New("a list has not removed the differences: the transform, or somebody else, makes other objects of what the server lists")
 )

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -63,6 +64,14 @@ type finding struct {
 	// uid and rv are those of the listed object, or of the stored one if none is.
 	uid types.UID
 	rv  string
+	// metadata is what is listed, if the same version of the object is stored with other
+	// metadata.
+	metadata metav1.Object
+}
+
+func (f finding) equals(other finding) bool {
+	f.metadata, other.metadata = nil, nil // which is that of the version
+	return f == other
 }
 
 // kind is a kind of difference.
@@ -98,7 +107,7 @@ func (r Report) NeedsList() bool {
 // has not removed.
 func (r Report) Recurs(earlier Report) bool {
 	return errors.Is(earlier.Err, ErrUnrepaired) &&
-		r.Differences() == earlier.Differences() && slices.Equal(r.findings, earlier.findings)
+		r.Differences() == earlier.Differences() && slices.EqualFunc(r.findings, earlier.findings, finding.equals)
 }
 
 // Remains looks, after a list, whether there is still anything of the first thousand
@@ -128,8 +137,11 @@ func (f finding) remains(local Local) (bool, error) {
 		return false, err
 	}
 	same := stored.GetUID() == f.uid && stored.GetResourceVersion() == f.rv
-	if f.kind == extra {
+	switch {
+	case f.kind == extra:
 		return same, nil
+	case same && f.metadata != nil:
+		return !sameMetadata(stored, f.metadata), nil
 	}
 	return !same && !isBefore(f.rv, stored.GetResourceVersion()), nil
 }

@@ -130,15 +130,15 @@ func (i *sharedIndexInformer) repair(ctx context.Context, report *audit.Report, 
 	}
 }
 
-// awaitList has everything listed and applied, whatever its version. A list that was
-// under way may have been one that reads only objects of other versions.
+// awaitList has everything listed and applied, whatever its version. A list that has begun
+// by itself meanwhile may be one that reads only objects of other versions.
 func (i *sharedIndexInformer) awaitList(ctx context.Context, why error) error {
 	patience := i.clock.After(repairPatience)
 	for {
 		sparse := i.start.reflector.Status().SparseLists
-		lists := i.witness.request(why)
+		i.witness.request(why)
 		i.lifecycle.queue.Wake()
-		err := i.witness.await(ctx, patience, func(w *witnessed) bool { return w.lists > lists && !w.listing })
+		err := i.witness.await(ctx, patience, (*witnessed).repaired)
 		if err != nil || i.start.reflector.Status().SparseLists == sparse {
 			return err
 		}

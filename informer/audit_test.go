@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
 
@@ -523,4 +524,53 @@ func TestAudit_Resync(t *testing.T) {
 		p.converged()
 		p.stop()
 	})
+}
+
+// TestAudit_StrippedMetadata audits an informer whose ListerWatcher changes metadata, which it
+// should have left to a transform: a list repairs nothing, and none is made again.
+func TestAudit_StrippedMetadata(t *testing.T) {
+	bothModes(t, func(t *testing.T, w *world) {
+		for _, name := range []string{"a", "b"} {
+			cm := w.configMap(name, "")
+			cm.Annotations = map[string]string{"large": "yes"}
+			check(t, w.server.Create(cm))
+		}
+		w.create("c")
+		make := w.make
+		w.make = func(lw cache.ListerWatcher, o informer.Options) cache.SharedIndexInformer {
+			return make(stripping{lw.(cache.ListerWatcherWithContext)}, o)
+		}
+		p := w.start(w.audited).synced()
+		lists := p.status().Lists
+		for range 3 {
+			w.wantReport(p.audit(), audit.Report{Different: 2, Err: audit.ErrUnrepaired})
+		}
+		if n := p.status().Lists - lists; n != 1 {
+			t.Errorf("%d lists, want 1", n)
+		}
+		p.stop()
+	})
+}
+
+// stripping lists objects without their annotations. It does not stream.
+type stripping struct{ cache.ListerWatcherWithContext }
+
+func (stripping) IsWatchListSemanticsUnSupported() bool { return true }
+
+func (s stripping) List(o metav1.ListOptions) (runtime.Object, error) {
+	return s.ListWithContext(context.Background(), o)
+}
+
+func (s stripping) Watch(o metav1.ListOptions) (watch.Interface, error) {
+	return s.WatchWithContext(context.Background(), o)
+}
+
+func (s stripping) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	list, err := s.ListerWatcherWithContext.ListWithContext(ctx, o)
+	if cms, ok := list.(*corev1.ConfigMapList); ok {
+		for n := range cms.Items {
+			cms.Items[n].Annotations = nil
+		}
+	}
+	return list, err
 }

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -150,6 +151,34 @@ func TestInformer_SparseList_WhileRunning(t *testing.T) {
 		p.converged()
 		if s := p.status(); s.Lists != 2 || s.SparseLists != 1 {
 			t.Errorf("status %+v, want two lists, of which one sparse", s)
+		}
+		p.stop()
+	})
+}
+
+// TestInformer_SparseList_LeavesSelection checks that an object is deleted that leaves what is
+// selected between the list of metadata and the moment when it is read by its name.
+func TestInformer_SparseList_LeavesSelection(t *testing.T) {
+	inLargeWorld(t, func(t *testing.T, w *world, names []string) {
+		w.selector = "hidden!=yes"
+		w.start(w.sparsely).synced().kill()
+		w.whileDown(func() { w.update("o1", "new") })
+		p := w.start(w.sparsely, func(o *informer.Options) {
+			get := o.Get
+			o.Get = func(ctx context.Context, namespace, name string) (runtime.Object, error) {
+				hidden := w.configMap(name, "hidden")
+				hidden.Labels = map[string]string{"hidden": "yes"}
+				check(t, w.server.Update(hidden))
+				return get(ctx, namespace, name)
+			}
+		}).synced()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if s := p.status(); s.SparseLists != 1 || s.Objects != len(names)-1 {
+			t.Errorf("status %+v, want %d objects after a list of what differs", s, len(names)-1)
+		}
+		if _, known := p.recorder.known()["default/o1"]; known {
+			t.Error("the handler was not told")
 		}
 		p.stop()
 	})

@@ -3,6 +3,7 @@ package informer
 import (
 	"context"
 	"errors"
+	"math"
 	"sync"
 	"time"
 
@@ -50,6 +51,8 @@ type witnessed struct {
 	// of them has been applied whole.
 	lists   uint64
 	listing bool
+	// requested is the value of lists when the pump took the last request for one.
+	requested uint64
 	// version is the resourceVersion that holds since the last batch. Unlike that of the
 	// indexer, nobody else moves it.
 	version string
@@ -85,7 +88,6 @@ func (w *witness) before(b fifo.Batch) {
 			w.mu.lists++
 		}
 		w.mu.listing = true
-		w.mu.repair = nil // a list is what it asks for
 	}
 	if !w.mu.on {
 		return
@@ -99,8 +101,8 @@ func (w *witness) before(b fifo.Batch) {
 
 // after is called by the pump with a batch that it has applied and the version that
 // holds now, if the batch tells. It returns why a list is to follow, or nil. In the middle
-// of a resync it is too early: handlers would not get the rest. The queue, which was
-// woken, has another batch behind that.
+// of a list or a resync it is too early: the store, or handlers, would not get the rest. The
+// queue, which was woken, has another batch behind that.
 func (w *witness) after(b fifo.Batch, rv string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -114,24 +116,26 @@ func (w *witness) after(b fifo.Batch, rv string) error {
 		close(w.mu.changed)
 		w.mu.changed = nil
 	}
-	if len(b.Deltas) > 0 && b.Deltas[0].Type == cache.Sync {
+	if w.mu.listing || len(b.Deltas) > 0 && b.Deltas[0].Type == cache.Sync {
 		return nil
 	}
 	repair := w.mu.repair
-	w.mu.repair = nil
+	if repair != nil {
+		w.mu.repair, w.mu.requested = nil, w.mu.lists
+	}
 	return repair
 }
 
-// request makes the pump ask for a list, and returns how many there were so far.
-func (w *witness) request(why error) (lists uint64) {
+// request makes the pump ask for a list, which witnessed.repaired tells the end of. One that
+// is under way does not do: it may have passed, unsuspecting, what is to be repaired.
+func (w *witness) request(why error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.mu.listing {
-		w.mu.repair = why
-		return w.mu.lists
-	}
-	return w.mu.lists - 1 // the one under way will do
+	w.mu.repair, w.mu.requested = why, math.MaxUint64
 }
+
+// repaired reports whether the list that was requested has been applied.
+func (w *witnessed) repaired() bool { return w.lists > w.requested && !w.listing }
 
 // await waits until a condition holds, which is evaluated under the lock after each
 // batch. The error is that of ctx, or errPatience.

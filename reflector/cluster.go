@@ -27,8 +27,13 @@ func (r *Reflector) isForeign(ctx context.Context, cluster string) (bool, error)
 	if !strings.HasPrefix(cluster, IssuerKeys) {
 		return true, nil
 	}
-	_, err := r.probeNewest(ctx)
-	return err == nil && !r.run.newest.present, err
+	if _, err := r.probeNewest(ctx); err != nil {
+		return false, err
+	}
+	if r.run.newest.presence == unknown {
+		r.listNext("the cluster signs its tokens with other keys than before")
+	}
+	return r.run.newest.presence == absent, nil
 }
 
 // identifyAgain asks once more for the cluster before a list, if a watch was cut since the
@@ -54,7 +59,7 @@ func (r *Reflector) identifyAgain(ctx context.Context) error {
 	if before := r.Status().Cluster; areDistinct(cluster, before) {
 		klog.FromContext(ctx).Info("Warning: the server is of another cluster than before",
 			"type", r.description, "before", before, "cluster", cluster)
-		r.run.listReason = "the server is of another cluster than before"
+		r.run.listReason, r.run.forgotten = "the server is of another cluster than before", false
 	}
 	if cluster != "" {
 		r.update(func(s *Status) { s.Cluster = cluster })

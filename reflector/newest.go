@@ -35,9 +35,17 @@ type newestObject struct {
 	refused bool
 	// doubt is what the watch has to explain, if anything.
 	doubt doubt
-	// present says whether the last answer had the object, under the same UID.
-	present bool
+	// presence is what the last answer said of the object of that UID.
+	presence presence
 }
+
+type presence int
+
+const (
+	unknown presence = iota
+	present
+	absent
+)
 
 // doubt is something about an object that an event must explain before the watch has
 // gone past a version.
@@ -46,7 +54,7 @@ type doubt struct{ key, what, until string }
 // probeNewest is probe, and compares the newest object with the server's.
 func (r *Reflector) probeNewest(ctx context.Context) (string, error) {
 	n := &r.run.newest
-	n.doubt, n.present = doubt{}, false
+	n.doubt, n.presence = doubt{}, unknown
 	if n.ref == (ObjectRef{}) || n.refused || r.hasNoBookmarks() {
 		rv, _, err := r.probeWith(ctx, metav1.ListOptions{Limit: 1})
 		return rv, err
@@ -59,7 +67,7 @@ func (r *Reflector) probeNewest(ctx context.Context) (string, error) {
 		n.refused = err == nil
 		return rv, err
 	}
-	if err == nil && r.run.listReason == "" {
+	if err == nil {
 		r.compareNewest(list, before, rv)
 	}
 	return rv, err
@@ -78,7 +86,7 @@ func selecting(key string) string {
 	if namespace != "" {
 		selector["metadata.namespace"] = namespace
 	}
-	return selector.String()
+	return selector.AsSelector().String() // which quotes
 }
 
 // compareNewest draws the conclusions from the answer to a probe at version probed,
@@ -90,13 +98,18 @@ func (r *Reflector) compareNewest(list runtime.Object, read, probed string) {
 		// Selectors that the client puts in replace ours.
 		return
 	}
-	n.present = found.UID == n.ref.UID && found.UID != ""
 	switch {
-	case found == n.ref:
+	case found == ObjectRef{}, found.UID != n.ref.UID:
+		n.presence = absent
+	case found.UID != "":
+		n.presence = present
+	}
+	switch {
+	case found == n.ref, r.run.listReason != "":
 		return
 	case found == ObjectRef{}:
 		n.doubt = doubt{n.ref.Key, "is not there", probed}
-	case n.present && precedes(found.RV, n.ref.RV), !precedes(read, found.RV):
+	case n.presence == present && precedes(found.RV, n.ref.RV), !precedes(read, found.RV):
 		r.listNext(fmt.Sprintf("%s%s is at resourceVersion %s, was at %s", otherHistory, n.ref.Key, found.RV, n.ref.RV))
 		return
 	default:
@@ -159,7 +172,7 @@ func (r *Reflector) gone(obj runtime.Object) {
 
 // isGone reports whether the object was not there when it was asked for, under its UID,
 // and nothing has explained that yet.
-func (n *newestObject) isGone() bool { return n.doubt != (doubt{}) && !n.present }
+func (n *newestObject) isGone() bool { return n.doubt != (doubt{}) && n.presence != present }
 
 // explain takes back the doubt about an object.
 func (n *newestObject) explain(key string) {

@@ -335,6 +335,7 @@ func TestReflector_ClusterByKeys(t *testing.T) {
 	t.Run("the server cannot be asked", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, f *fake) {
 			f.options.Origin.Cluster, f.options.Cluster = "keys:a", constant("keys:b")
+			f.options.Origin.Newest = reflector.ObjectRef{Key: "n", UID: "u", RV: "4"}
 			f.probeErrs = []error{errors.New("down")}
 			f.run(2 * pause)
 			if f.count("reset") != 1 {
@@ -358,6 +359,40 @@ func TestReflector_Newest_IsNotLookedForInEtcd(t *testing.T) {
 	})
 }
 
+// TestReflector_ClusterByKeys_Alone checks that keys which have all been replaced are no
+// other cluster if the newest object is there, whatever else leads to a list, or if nothing
+// is known of it. Its objects are listed, and deletes are told.
+func TestReflector_ClusterByKeys_Alone(t *testing.T) {
+	newest := reflector.ObjectRef{Key: "n", UID: "u", RV: "4"}
+	for name, script := range map[string]func(f *fake){
+		"a small copy": func(f *fake) {
+			f.options.Origin.Newest, f.has["n"] = newest, of("u", "n", "4")
+			f.options.Origin.Clean, f.options.Origin.Bytes, f.options.ListBelow = true, 100, 1000
+		},
+		"the server was restored": func(f *fake) {
+			f.options.Origin.Newest, f.has["n"], f.rv = newest, of("u", "n", "3"), "4"
+		},
+		"the newest object is not known": func(*fake) {},
+		"the server does not select by name": func(f *fake) {
+			f.options.Origin.Newest, f.probeErrs = newest, []error{apierrors.NewBadRequest("no such field")}
+		},
+		"the client selects something else": func(f *fake) {
+			f.options.Origin.Newest, f.has["n"] = newest, of("w", "other", "3")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, f *fake) {
+				f.options.Origin.Cluster, f.options.Cluster = "keys:a", constant("keys:b")
+				script(f)
+				f.run(pause / 10)
+				if s := f.r.Status(); s.Foreign || f.count("reset") != 0 || s.Lists != 1 || s.Cluster != "keys:b" {
+					t.Errorf("foreign %v, %d lists because %q, cluster %q; want one list", s.Foreign, s.Lists, s.ListReason, s.Cluster)
+				}
+			})
+		})
+	}
+}
+
 // TestReflector_Newest_Namespaced checks how an object is selected.
 func TestReflector_Newest_Namespaced(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fake) {
@@ -367,6 +402,19 @@ func TestReflector_Newest_Namespaced(t *testing.T) {
 		if f.asked[0] != want {
 			t.Errorf("asked for %+v, want %+v", f.asked[0], want)
 		}
+	})
+}
+
+// TestReflector_Newest_OddName checks that a name is not taken for a part of a selector: the
+// names of roles may have almost any character.
+func TestReflector_Newest_OddName(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fake) {
+		const name = `a,metadata.name=b\`
+		f.options.Origin.Newest = reflector.ObjectRef{Key: name, UID: "u", RV: "4"}
+		f.has[name] = of("u", name, "4")
+		f.streams = []stream{events(bookmark("10"))}
+		f.run(2 * time.Second)
+		f.want("probe", "watch 5", "bookmark @10", "caught up")
 	})
 }
 

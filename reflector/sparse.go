@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/pager"
 	"k8s.io/klog/v2"
@@ -140,6 +141,11 @@ func (l *sparseList) add(ctx context.Context, items []metav1.PartialObjectMetada
 		if refOf(&items[i]) != stored[i] || isUnversioned(stored[i].RV) {
 			differing = append(differing, i)
 		}
+		if string(items[i].UID) == stored[i].UID && precedes(items[i].ResourceVersion, stored[i].RV) {
+			// Then equal versions may be of other objects, too.
+			return fmt.Errorf("%w: %s%s is at resourceVersion %s, was at %s",
+				errNotSparse, otherHistory, keys[i], items[i].ResourceVersion, stored[i].RV)
+		}
 	}
 	l.listed += int64(len(items))
 	l.reads += int64(len(differing))
@@ -149,6 +155,11 @@ func (l *sparseList) add(ctx context.Context, items []metav1.PartialObjectMetada
 	}
 	if err := l.get(ctx, items, differing, objs); err != nil {
 		return err
+	}
+	for _, i := range differing {
+		if err := checkRead(&items[i], keys[i], objs[i]); err != nil {
+			return err
+		}
 	}
 	for i := range items {
 		if err := l.put(&items[i], keys[i], objs[i]); err != nil {
@@ -195,6 +206,19 @@ func (l *sparseList) get(ctx context.Context, items []metav1.PartialObjectMetada
 	return err
 }
 
+// checkRead returns an error if obj, which was read because its metadata was listed, is not
+// a later state of the same object. The watch from the version of the list tells neither
+// what an older one has become, nor, of an object that was replaced, anything that obj
+// could be compared with.
+func checkRead(item *metav1.PartialObjectMetadata, key string, obj runtime.Object) error {
+	read := refOf(obj)
+	if read.Key != key || read.UID != string(item.UID) || precedes(read.RV, item.ResourceVersion) {
+		return fmt.Errorf("%w: %s was read as UID %s at resourceVersion %s, and listed as %s at %s",
+			errNotSparse, key, read.UID, read.RV, item.UID, item.ResourceVersion)
+	}
+	return nil
+}
+
 // put adds one object to the list: obj, or else what is stored.
 func (l *sparseList) put(item *metav1.PartialObjectMetadata, key string, obj runtime.Object) error {
 	if obj == nil {
@@ -213,17 +237,19 @@ func (l *sparseList) put(item *metav1.PartialObjectMetadata, key string, obj run
 }
 
 // isBehind reports whether an event is one that an object was already read past when
-// its collection was listed by its metadata.
-func (r *Reflector) isBehind(obj runtime.Object, rv string) bool {
+// its collection was listed by its metadata. A delete never is: the object was there when
+// it was read, so that it has left what is selected, which reading it did not show. Should
+// it have come back, what follows says so.
+func (r *Reflector) isBehind(event watch.Event, rv string) bool {
 	if len(r.run.ahead) == 0 {
 		return false
 	}
-	key := refOf(obj).Key
+	key := refOf(event.Object).Key
 	read, ok := r.run.ahead[key]
 	if !ok {
 		return false
 	}
-	if precedes(read, rv) {
+	if event.Type == watch.Deleted || precedes(read, rv) {
 		delete(r.run.ahead, key)
 		return false
 	}

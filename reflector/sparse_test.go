@@ -285,14 +285,15 @@ func TestReflector_Sparse_NewestHasChanged(t *testing.T) {
 }
 
 // TestReflector_Sparse_NeverGoesBack checks that the watch, which goes on from the version of
-// the list, does not bring back what an object was before it was read.
+// the list, does not bring back what an object was before it was read, until it says that
+// the object has left what is selected.
 func TestReflector_Sparse_NeverGoesBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fake) {
 		s := newSparse(f)
 		s.metadata = [][]runtime.Object{objects("a@1", "b@8")}
 		s.current["b"] = object("b", "13")
 		f.streams = append(f.streams, stream{events: []watch.Event{
-			modified("b", "11"), deleted("b", "12"), added("b", "13"), modified("a", "14"), modified("b", "15"), modified("b", "16"),
+			modified("b", "11"), modified("b", "12"), modified("b", "13"), modified("a", "14"), modified("b", "15"), modified("b", "16"),
 		}})
 		f.run(2 * time.Second)
 		f.want("probe", "watch 5", "metadata", "commit 10 [=a@1 b]", "caught up", "watch 10",
@@ -357,6 +358,25 @@ func TestReflector_Sparse_Newest(t *testing.T) {
 	}
 }
 
+// TestReflector_Sparse_LeavesSelection checks that an object is not kept which has left what
+// is selected between the list and the moment when it was read, by its name alone.
+func TestReflector_Sparse_LeavesSelection(t *testing.T) {
+	for left, want := range map[string][]string{
+		"13": {"bookmark @11", "delete b@13"},
+		"12": {"bookmark @11", "delete b@12"}, // and was changed again, unseen
+	} {
+		inBubble(t, func(t *testing.T, f *fake) {
+			s := newSparse(f)
+			s.metadata = [][]runtime.Object{objects("a@1", "b@8")}
+			s.current["b"] = object("b", "13")
+			f.streams = append(f.streams, events(modified("b", "11"), deleted("b", left), added("b", "14")))
+			f.run(2 * time.Second)
+			want := slices.Concat([]string{"probe", "watch 5", "metadata", "commit 10 [=a@1 b]", "caught up", "watch 10"}, want, []string{"add b@14"})
+			f.want(want...)
+		})
+	}
+}
+
 // TestReflector_Sparse_ConsumerFailsMeanwhile checks that a consumer that fails within such a
 // list gets everything.
 func TestReflector_Sparse_ConsumerFailsMeanwhile(t *testing.T) {
@@ -371,4 +391,28 @@ func TestReflector_Sparse_ConsumerFailsMeanwhile(t *testing.T) {
 		f.run(2 * pause)
 		f.want("probe", "watch 5", "metadata", "list", "commit 10 [x]", "caught up", "watch 10")
 	})
+}
+
+// TestReflector_Sparse_Disagrees checks that everything is listed if objects are not what the
+// list of metadata says, or show that the server was restored.
+func TestReflector_Sparse_Disagrees(t *testing.T) {
+	for name, test := range map[string]struct {
+		listed, read runtime.Object
+	}{
+		"an older state was read":    {of("u", "b", "8"), of("u", "b", "7")},
+		"it was replaced meanwhile":  {of("u", "b", "8"), of("v", "b", "9")},
+		"another one was read":       {of("u", "b", "8"), of("u", "c", "8")},
+		"it is older than it was":    {object("b", "1"), object("b", "1")},
+		"it is older, and was newer": {object("b", "1"), object("b", "8")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, f *fake) {
+				s := newSparse(f)
+				s.metadata = [][]runtime.Object{{object("a", "1"), test.listed}}
+				s.current["b"] = test.read
+				f.run(2 * time.Second)
+				f.want("probe", "watch 5", "metadata", "list", "commit 10 []", "caught up", "watch 10")
+			})
+		})
+	}
 }

@@ -290,7 +290,7 @@ func (r *Reflector) queueEvent(event watch.Event) error {
 	if err != nil {
 		return err
 	}
-	if event.Type != watch.Bookmark && r.isBehind(event.Object, rv) {
+	if event.Type != watch.Bookmark && r.isBehind(event, rv) {
 		if err := r.queue.Bookmark(rv); err != nil {
 			return fmt.Errorf("%w: %w", ErrUnusable, err)
 		}
