@@ -41,9 +41,6 @@ func (r *Reflector) list(ctx context.Context) (watch.Interface, error) {
 	reason := r.run.listReason
 	r.update(func(s *Status) { s.ListReason = reason })
 	klog.FromContext(ctx).V(2).Info("Listing", "type", r.description, "reason", reason)
-	// What it brings is the server's history from now on.
-	r.run.newest.doubt = doubt{}
-	r.setNewest(ObjectRef{})
 	r.run.ahead = nil
 	w, err := r.readList(ctx)
 	if err != nil {
@@ -92,6 +89,14 @@ func (r *Reflector) readList(ctx context.Context) (watch.Interface, error) {
 	return nil, r.pageList(ctx)
 }
 
+// newReplacement begins a list. What it brings is the server's history from now on, and
+// nothing else: an earlier attempt may have seen objects that have gone since.
+func (r *Reflector) newReplacement() Replacement {
+	r.run.newest.doubt = doubt{}
+	r.setNewest(ObjectRef{})
+	return r.queue.NewReplacement()
+}
+
 // commit queues a list that has arrived whole.
 func (r *Reflector) commit(list Replacement, rv string) {
 	list.Commit(rv)
@@ -129,7 +134,7 @@ func (r *Reflector) streamList(ctx context.Context) (watch.Interface, error) {
 			w.Stop()
 		}
 	}()
-	list := r.queue.NewReplacement()
+	list := r.newReplacement()
 	defer list.Abort()
 	rv, err := r.readStream(ctx, w, list)
 	if err != nil {
@@ -232,7 +237,7 @@ func (r *Reflector) pageList(ctx context.Context) error {
 
 // listPages makes a list of all pages, of which the first is asked for with options.
 func (r *Reflector) listPages(ctx context.Context, options metav1.ListOptions) error {
-	list := r.queue.NewReplacement()
+	list := r.newReplacement()
 	defer list.Abort()
 	rv, err := r.readPages(ctx, options, list)
 	if err != nil {

@@ -417,3 +417,16 @@ func TestReflector_ClusterWhileRunning(t *testing.T) {
 		})
 	}
 }
+
+// TestReflector_Newest_OfAnotherAttempt checks that an object which has gone between two
+// attempts to list is not missed later.
+func TestReflector_Newest_OfAnotherAttempt(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fake) {
+		f.options.Origin, f.streaming = reflector.Origin{}, true
+		f.items, f.has["a"] = []runtime.Object{object("a", "8")}, object("a", "8")
+		f.streams = []stream{closing(added("a", "8"), added("n", "9")), closing(bookmark("10"))}
+		f.onCaughtUp = func() { f.set(func() { delete(f.has, "n") }) }
+		f.run(4 * pause)
+		f.want("stream", "abort [a n]", "list", "commit 10 [a]", "caught up", "watch 10", "bookmark @10", "probe", "watch 10")
+	})
+}

@@ -58,7 +58,7 @@ func (r *Reflector) mayBeSparse() bool {
 
 // sparseList lists the metadata of the collection, and reads what differs.
 func (r *Reflector) sparseList(ctx context.Context) error {
-	l := &sparseList{Reflector: r, list: r.queue.NewReplacement(), ahead: map[string]string{}}
+	l := &sparseList{Reflector: r, list: r.newReplacement(), ahead: map[string]string{}}
 	defer l.list.Abort()
 	rv, err := l.read(ctx)
 	if err != nil {
