@@ -50,7 +50,7 @@ examples: ## Run what the documentation shows
 
 e2e: ## Run the tests against a real kube-apiserver and etcd
 	cd e2e && go run ./cmd/buildservers
-	cd e2e && go test -timeout 30m -v ./...
+	cd e2e && go test -timeout 60m -v ./...
 
 # The campaigns. make test has a bounded run of each, and all of model. They print
 # the line that repeats the decisions of a run, if not its timing. What lacks strace,

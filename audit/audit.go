@@ -92,6 +92,10 @@ type run struct {
 	after, token string
 	// startedOver is set once a token has expired and none was offered instead.
 	startedOver bool
+	// lists is the number of lists of the cache's own, nil before the first page. If there
+	// was one since, filled is a version that it has brought the cache to, or a later one.
+	lists  *uint64
+	filled string
 }
 
 func (r *run) pages(ctx context.Context) error {
@@ -124,6 +128,7 @@ func (r *run) page(ctx context.Context) (*metav1.PartialObjectMetadataList, erro
 			return nil, err
 		}
 		version := r.Local.Version()
+		r.noteLists(lists, version)
 		list, err := r.list(ctx)
 		if err != nil {
 			return nil, err
@@ -152,6 +157,15 @@ func (r *run) page(ctx context.Context) (*metav1.PartialObjectMetadataList, erro
 		return list, nil
 	}
 	return nil, fmt.Errorf("%w: %d attempts to compare a page were in vain", ErrUnsettled, maxTries)
+}
+
+// noteLists notes whether the cache was filled by a list, which leaves out what was deleted
+// before the cache has heard of it.
+func (r *run) noteLists(lists uint64, version string) {
+	if r.lists != nil && *r.lists != lists {
+		r.filled = version
+	}
+	r.lists = &lists
 }
 
 // settle compares a page, and again, if anything differs, when the cache has reached
@@ -214,7 +228,10 @@ func (r *run) goOn(expired error) bool {
 
 // pageOf checks that a page can be compared.
 func (r *run) pageOf(list *metav1.PartialObjectMetadataList) (page, error) {
-	p := page{rv: list.ResourceVersion, after: r.after, items: make([]item, len(list.Items)), more: list.Continue != ""}
+	p := page{
+		rv: list.ResourceVersion, filled: r.filled, after: r.after,
+		items: make([]item, len(list.Items)), more: list.Continue != "",
+	}
 	if _, err := resourceversion.CompareResourceVersion(p.rv, p.rv); err != nil {
 		return p, fmt.Errorf("%w: the list has %q", ErrIncomparable, p.rv)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -189,6 +190,30 @@ func TestRun_SameIsEnough(t *testing.T) {
 		w.rv += 100 // of another resource
 		w.behind = true
 		if report := w.run(t); report.Result() != Verified || report.Objects != 7 || report.Pages != 3 {
+			t.Errorf("%+v", report)
+		}
+	})
+}
+
+// What was created and deleted again before the cache has heard of it is not missing. A list
+// that fills the cache meanwhile does not tell of it, and the pages go on at their version.
+func TestRun_FilledMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := filled(7)
+		w.put("ns2/z", "short-lived") // the last one
+		once := sync.OnceFunc(func() {
+			w.remove("ns2/z")
+			w.list()
+		})
+		report := w.run(t, func(o *Options) {
+			o.Lister = listerFunc(func(o metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
+				if o.Continue != "" {
+					once()
+				}
+				return w.List(context.Background(), o)
+			})
+		})
+		if report.Result() != Verified || report.Objects != 8 || report.Newer != 1 {
 			t.Errorf("%+v", report)
 		}
 	})

@@ -16,6 +16,9 @@ type page struct {
 	rv          string
 	after, upTo string
 	items       []item
+	// filled, if not empty, is a version that a list has brought the cache to since the
+	// run began.
+	filled string
 	// more says that another page follows. Without objects, this one says nothing.
 	more bool
 }
@@ -84,7 +87,7 @@ func (c *comparison) absent(local Local, it item) error {
 	switch {
 	case err != nil:
 		return err
-	case deleted:
+	case deleted, isBefore(c.page.rv, c.page.filled): // by the list, which does not tell
 		c.newer++
 	default:
 		c.add(missing, it.key, it.object)

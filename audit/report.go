@@ -148,6 +148,9 @@ func (f finding) remains(local Local) (bool, error) {
 
 // String says what was found, in a few words.
 func (r Report) String() string {
+	if r.Pages == 0 {
+		return "nothing compared"
+	}
 	return fmt.Sprintf("%d missing, %d extra, %d different of %d objects at resourceVersion %s", r.Missing, r.Extra, r.Different, r.Objects, r.RV)
 }
 

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/transport"
@@ -54,6 +55,8 @@ type childConfig struct {
 	Stale     time.Duration
 	ListBelow int64
 	Residency informer.Residency
+	// Audit, if not 0, is the period of audits.
+	Audit time.Duration
 	// Subscriptions are informers with a name, a door and selectors of their own.
 	Subscriptions []subscription
 }
@@ -205,7 +208,11 @@ func (p *process) makeInformers(db store.Store) ([]source, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := factory.New(client, db, append(p.options(), p.selecting()...)...)
+	auditing, err := p.auditing()
+	if err != nil {
+		return nil, err
+	}
+	f, err := factory.New(client, db, slices.Concat(p.options(), p.selecting(), auditing)...)
 	if err != nil {
 		return nil, err
 	}
@@ -259,6 +266,20 @@ func (p *process) options() []factory.Option {
 		factory.WithListBelow(p.config.ListBelow), factory.WithStartPolicy(p.policy()),
 		factory.WithResidency(p.config.Residency, leastBudget(p.config.Residency)),
 	}
+}
+
+// auditing has the options that have the informers of Resources audited.
+func (p *process) auditing() ([]factory.Option, error) {
+	if p.config.Audit == 0 {
+		return nil, nil
+	}
+	client, err := metadata.NewForConfig(p.restConfig())
+	if err != nil {
+		return nil, err
+	}
+	return []factory.Option{
+		factory.WithMetadataClient(client), factory.WithAudit(informer.Audit{Period: p.config.Audit}),
+	}, nil
 }
 
 // selecting has the options that say what the informers of Resources select.

@@ -3,6 +3,8 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"io"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -10,13 +12,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/openapi"
+	"k8s.io/client-go/rest"
 
 	"github.com/warmcache/warmcache/e2e/controlplane"
 )
@@ -224,13 +226,29 @@ func (w *widgets) waitForColorAt(api *controlplane.APIServer, name, color string
 	})
 }
 
-// publishedSchema is the OpenAPI document of version v1.
+// publishedSchema is the OpenAPI document of version v1, provided that the index, which
+// is behind for a while, has its hash: that is what starts compare.
 func publishedSchema(api *controlplane.APIServer) (string, error) {
 	published, err := openAPIOf(api)
 	if err != nil {
 		return "", err
 	}
-	document, err := published.Schema(runtime.ContentTypeJSON)
+	config := api.Config()
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return "", err
+	}
+	defer client.CloseIdleConnections()
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	response, err := client.Get(config.Host + published.ServerRelativeURL())
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK { // a redirect to the document of another hash
+		return "", fmt.Errorf("the index is behind: %s", response.Status)
+	}
+	document, err := io.ReadAll(response.Body)
 	return string(document), err
 }
 

@@ -36,8 +36,11 @@ func (c *child) waitServingFromDisk(stored map[string]map[string]state) {
 	t := c.subject.t
 	t.Helper()
 	c.waitUntil("the server was found out of reach", func(now contents) error {
-		if now.Status.Err == "" {
+		switch {
+		case now.Status.Err == "":
 			return errors.New("no failed request")
+		case len(now.Objects) == 0:
+			return errors.New("nothing is loaded yet")
 		}
 		return nil
 	})

@@ -194,8 +194,14 @@ func TestProxy_StripsBookmarks_Resumes(t *testing.T) {
 	inEachResidency(t, func(t *testing.T, r informer.Residency) {
 		s := newSubject(t, configMaps).residing(r)
 		s.config.ContentType = runtime.ContentTypeJSON
-		c := wantResumedBehind(t, proxy{body: strippingBookmarks}, s)
-		s.update("again", "object-003")
+		s.store()
+		s.change()
+		proxy{body: strippingBookmarks}.stand(t, s, plane.API)
+		stop := s.keepChanging(newSeed(t))
+		before := s.mark()
+		c := s.start()
+		c.wantNotBefore(before, c.waitSynced())
+		stop()
 		c.waitCurrent()
 		c.wantLists(0)
 		c.terminate()

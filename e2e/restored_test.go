@@ -1,9 +1,12 @@
 package e2e
 
 import (
+	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -244,9 +247,9 @@ func TestRestored_Bumped_VersionHasExpired(t *testing.T) {
 // see that, if it is so of the newest object: what is stored is served until an event
 // contradicts it, the audit finds it, or something else leads to a list, which compares
 // content.
-func TestRestored_EqualVersions_SeenByContradictionsAndLists(t *testing.T) {
-	contradicted, listed := newTimelines(t), newTimelines(t)
-	all := append(contradicted, listed...)
+func TestRestored_EqualVersions_SeenByContradictionsAuditsAndLists(t *testing.T) {
+	contradicted, audited, listed := newTimelines(t), newTimelines(t), newTimelines(t)
+	all := slices.Concat(contradicted, audited, listed)
 	backup := backUp(t)
 	advanceTo(t, all[0].serverVersion()+2000)
 	twins := map[*timeline]int64{}
@@ -272,6 +275,23 @@ func TestRestored_EqualVersions_SeenByContradictionsAndLists(t *testing.T) {
 		l.c.waitCurrent()
 		l.c.wantLists(1)
 		l.c.wantListReason("lost was added, but is there already")
+	}
+	for _, l := range audited {
+		l.config.Audit = 3 * time.Second
+		l.c = l.start()
+		l.c.waitSynced()
+		n := 0
+		l.c.waitUntil("the audit has found the difference", func(now contents) error {
+			if now.Status.ListReason == "" {
+				// An audit compares at a version that the watch has reached.
+				n++
+				l.update(strconv.Itoa(n), "object-020")
+				return errors.New("nothing was listed")
+			}
+			return nil
+		})
+		l.c.waitCurrent() // the audits' own lists count, too
+		l.c.wantListReason("the audit has found that the cache differs from the server")
 	}
 	forgetHistory(t)
 	for _, l := range listed {

@@ -139,7 +139,8 @@ func TestAggregated_NoReplay_EventsProveNothing(t *testing.T) {
 		w.delete("a")
 		p := w.prepare()
 		p.recorder = p.handle()
-		time.AfterFunc(time.Second, func() { w.create("c") })
+		// In the first round, which follows two seconds of asking for what was forgotten.
+		time.AfterFunc(3*time.Second, func() { w.create("c") })
 		p.run()
 		p.synced()
 		defer p.stop()
@@ -197,8 +198,9 @@ func TestAggregated_NoWatch(t *testing.T) {
 			time.Sleep(outage / 10)
 			p.converged()
 		}
-		if got := w.count(isPage); got > attempts(outage) {
-			t.Errorf("%d lists in %s", got, outage)
+		lists, watches := w.count(isPage), w.count(isResumed)
+		if lists > attempts(outage) || lists < watches-1 {
+			t.Errorf("%d lists in %s, with %d watches that were refused, each of which calls for one", lists, outage, watches)
 		}
 	})
 }

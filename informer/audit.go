@@ -95,7 +95,10 @@ func (i *sharedIndexInformer) auditOnce(ctx context.Context) {
 		logger.Info("Warning: the audit did not come to its end", "informer", i.name(), "report", report, "err", report.Err)
 		return
 	}
-	logger.V(2).Info("Audited", "informer", i.name(), "result", report.Result(), "report", report, "newer", report.Newer,
+	if report.Result() == audit.Verified {
+		logger = logger.V(2)
+	}
+	logger.Info("Audited", "informer", i.name(), "result", report.Result(), "report", report, "newer", report.Newer,
 		"duration", report.Finished.Sub(report.Started).Round(time.Millisecond))
 }
 
@@ -106,8 +109,12 @@ func (i *sharedIndexInformer) repair(ctx context.Context, report *audit.Report, 
 		report.Err = audit.ErrUnrepaired
 		return
 	}
-	klog.FromContext(ctx).Info("Warning: the cache differs from the server; listing", "informer", i.name(),
-		"report", *report, "keys", report.Examples, "err", report.Err)
+	logger := klog.FromContext(ctx)
+	if report.Err != nil {
+		logger = klog.LoggerWithValues(logger, "err", report.Err)
+	}
+	logger.Info("Warning: the cache differs from the server; listing", "informer", i.name(),
+		"report", *report, "keys", report.Examples)
 	if err := i.awaitList(ctx, repairOf(*report)); err != nil {
 		report.Err = fmt.Errorf("the list that repairs was not applied within %s: %w", repairPatience, err)
 		return

@@ -18,7 +18,7 @@ var (
 	// ErrUnconfirmed is wrapped by the errors of CheckConfirmed, Read and GetByKey. An
 	// object that was not found may exist, and nothing may be deleted for its sake. It
 	// passes when the server has been reached: see ConfirmedChecker.
-	ErrUnconfirmed = errors.New("what is stored has not been confirmed by the server yet, and what is missing may exist; try again later")
+	ErrUnconfirmed = errors.New("the state has not been confirmed by the server yet, and what is missing may exist; try again when the informer has reached the server")
 
 	// The texts are client-go's: it exports no errors, so that callers can only
 	// compare the text.

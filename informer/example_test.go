@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -125,4 +126,30 @@ func ExampleCheckConfirmed() {
 	// true
 	// deleting what belongs to none of 1 pods
 	// <nil>
+}
+
+// What was not found in an unconfirmed state is looked at again as soon as it means
+// something.
+func ExampleConfirmedChecker() {
+	pods, start, err := podsInformer()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	again := make(chan string, 1) // in a controller, the workqueue
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		// It returns false if ctx ends before: an informer that stops is never confirmed.
+		if cache.WaitFor(ctx, "pods", informer.ConfirmedChecker(pods)) {
+			again <- "web/other"
+		}
+	})
+	start(ctx)
+	_, err = informer.GetByKey[*corev1.Pod](pods, <-again)
+	fmt.Println("gone:", apierrors.IsNotFound(err))
+	waiting.Wait()
+	// Output:
+	// gone: true
 }

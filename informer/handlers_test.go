@@ -281,6 +281,7 @@ func TestInformer_HandlerPanics(t *testing.T) {
 		other := p.handle()
 		p.run()
 		<-broken.registration.HasSyncedChecker().Done()
+		<-other.registration.HasSyncedChecker().Done() // each takes its initial list itself
 		w.create("a", "b")
 		w.wantEvents(other, "add a", "add b")
 		w.wantEvents(broken)

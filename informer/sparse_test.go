@@ -92,6 +92,10 @@ func TestInformer_SparseList(t *testing.T) {
 // if it turns out that it cannot be read.
 func TestInformer_SparseList_DamageMeanwhile(t *testing.T) {
 	inLargeWorld(t, func(t *testing.T, w *world, names []string) {
+		for n := range 40 { // more than are read one by one
+			names = append(names, "more"+strconv.Itoa(n))
+			w.create(names[len(names)-1])
+		}
 		w.start(w.sparsely).synced().kill()
 		w.whileDown(func() { w.update("o1", "new") })
 		c := must(w.memory.Open().Collection(withForm(identity), "test"))
@@ -102,6 +106,33 @@ func TestInformer_SparseList_DamageMeanwhile(t *testing.T) {
 		p.converged()
 		if s := p.status(); s.Objects != len(names) || s.Lists == s.SparseLists {
 			t.Errorf("status %+v, want %d objects, and a list of all", s, len(names))
+		}
+		p.stop()
+	})
+}
+
+// TestInformer_SparseList_LostMeanwhile checks that everything is listed when an object that a
+// list left out, because it was stored, is not there any more when the list is applied.
+func TestInformer_SparseList_LostMeanwhile(t *testing.T) {
+	inLargeWorld(t, func(t *testing.T, w *world, names []string) {
+		w.start(w.sparsely).synced().kill()
+		w.whileDown(func() { w.update("o1", "new") })
+		var p *process
+		p = w.prepare(w.sparsely, func(o *informer.Options) {
+			get := o.Get
+			o.Get = func(ctx context.Context, namespace, name string) (runtime.Object, error) {
+				if lost, exists, err := p.informer.GetIndexer().GetByKey("default/o5"); exists && err == nil {
+					check(t, p.informer.GetIndexer().Delete(lost))
+				}
+				return get(ctx, namespace, name)
+			}
+		})
+		p.recorder = p.handle()
+		p.run()
+		p.synced()
+		p.converged()
+		if s := p.status(); s.Objects != len(names) || s.Lists != 2 || s.SparseLists != 1 {
+			t.Errorf("status %+v, want %d objects, and a list of all after a sparse one", s, len(names))
 		}
 		p.stop()
 	})

@@ -122,7 +122,7 @@ func (r *Reflector) firstProbe(ctx context.Context) error {
 	case r.run.listReason != "":
 	case rv == r.run.rv:
 		r.caughtUp()
-	case r.origin.NoBookmarks:
+	case r.hasNoBookmarks():
 		r.listNext("the server does not send bookmarks for this resource")
 	}
 	return nil
@@ -261,7 +261,7 @@ func (r *Reflector) observe(rv string) error {
 	r.checkDoubt()
 	switch {
 	case r.run.listReason != "":
-		return errOtherHistory
+		return historyError{r.run.listReason}
 	case !r.Status().CaughtUp && r.reachedTarget() && r.Status().Replays:
 		r.caughtUp()
 	}

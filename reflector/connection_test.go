@@ -175,11 +175,10 @@ func (s *silent) count(n int) {
 	s.open += n
 }
 
-// first returns what is true of the first n requests of a kind. Requests that were given
-// up may still be asking.
-func first(n int32, kind string) func(string) bool {
-	var asked atomic.Int32
-	return func(what string) bool { return what == kind && asked.Add(1) <= n }
+// first returns what is true of the first n requests of a kind.
+func first(n int64, kind string) func(string) bool {
+	var seen atomic.Int64
+	return func(what string) bool { return what == kind && seen.Add(1) <= n }
 }
 
 // unanswered is for how long a request may have no answer.

@@ -18,7 +18,7 @@ var errInexact = errors.New("the list is of another version than was asked for")
 // consumerFailed notes at which version to list because of what the consumer has
 // reported, if it says so, and returns that as the error of a list or watch.
 func (r *Reflector) consumerFailed(cause error) queueError {
-	r.run.forgotten = false // and not only what has another version
+	r.run.forgotten = false // also within a list of what has another version only
 	var lost loss
 	if errors.As(cause, &lost) {
 		rv := lost.LostVersion()

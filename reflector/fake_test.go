@@ -424,6 +424,9 @@ func (r *replacement) Add(obj any) error {
 }
 
 func (r *replacement) Keep(key, _, rv string) error {
+	if r.f.added != nil {
+		return r.f.added()
+	}
 	r.names = append(r.names, "="+key+"@"+rv)
 	return nil
 }

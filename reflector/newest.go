@@ -2,7 +2,6 @@ package reflector
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -11,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
 )
 
 // A server that was restored from a backup, and has since passed our version, is
@@ -19,8 +19,14 @@ import (
 // that the server is known to have had. If it has another version of it, or none,
 // the watch has to tell how that came about before it has caught up with the probe.
 
-// errOtherHistory says that the server does not continue what was read from it.
-var errOtherHistory = errors.New("the server's history is not the one that was read before")
+// historyError says that the server does not continue what was read from it, so that it
+// is listed.
+type historyError struct{ reason string }
+
+func (e historyError) Error() string { return e.reason + "; listing" }
+
+// otherHistory begins the reason for such a list.
+const otherHistory = "the server's history is not the one that was read before: "
 
 // newestObject is what is known of the newest object.
 type newestObject struct {
@@ -49,7 +55,7 @@ type doubt struct{ key, what, until string }
 func (r *Reflector) probeNewest(ctx context.Context) (string, error) {
 	n := &r.run.newest
 	n.doubt, n.presence = doubt{}, unknown
-	if n.ref == (ObjectRef{}) || n.refused {
+	if n.ref == (ObjectRef{}) || n.refused || r.hasNoBookmarks() {
 		rv, _, err := r.probeWith(ctx, metav1.ListOptions{Limit: 1})
 		return rv, err
 	}
@@ -65,6 +71,12 @@ func (r *Reflector) probeNewest(ctx context.Context) (string, error) {
 		r.compareNewest(list, before, rv)
 	}
 	return rv, err
+}
+
+// hasNoBookmarks reports whether the server is known not to send any for the resource.
+// Then it has no watch cache of it, and would look for one object in all of etcd.
+func (r *Reflector) hasNoBookmarks() bool {
+	return !ptr.Deref(r.Status().Bookmarks, !r.origin.NoBookmarks)
 }
 
 // selecting returns the field selector of one object.
@@ -98,7 +110,7 @@ func (r *Reflector) compareNewest(list runtime.Object, read, probed string) {
 	case found == ObjectRef{}:
 		n.doubt = doubt{n.ref.Key, "is not there", probed}
 	case n.presence == present && precedes(found.RV, n.ref.RV), !precedes(read, found.RV):
-		r.listNext(fmt.Sprintf("%v: %s is at resourceVersion %s, was at %s", errOtherHistory, n.ref.Key, found.RV, n.ref.RV))
+		r.listNext(fmt.Sprintf("%s%s is at resourceVersion %s, was at %s", otherHistory, n.ref.Key, found.RV, n.ref.RV))
 		return
 	default:
 		n.doubt = doubt{n.ref.Key, "was changed", probed}
@@ -158,6 +170,10 @@ func (r *Reflector) gone(obj runtime.Object) {
 	}
 }
 
+// isGone reports whether the object was not there when it was asked for, under its UID,
+// and nothing has explained that yet.
+func (n *newestObject) isGone() bool { return n.doubt != (doubt{}) && n.presence != present }
+
 // explain takes back the doubt about an object.
 func (n *newestObject) explain(key string) {
 	if key == n.doubt.key {
@@ -178,7 +194,7 @@ func (r *Reflector) setNewest(ref ObjectRef) {
 func (r *Reflector) checkDoubt() {
 	d := &r.run.newest.doubt
 	if d.key != "" && !precedes(r.run.rv, d.until) {
-		r.listNext(fmt.Sprintf("%v: %s %s, and no event says so", errOtherHistory, d.key, d.what))
+		r.listNext(fmt.Sprintf("%s%s %s, and no event says so", otherHistory, d.key, d.what))
 		*d = doubt{}
 	}
 }

@@ -176,6 +176,38 @@ func TestReflector_Newest_WhileRunning_AsksForABookmark(t *testing.T) {
 	})
 }
 
+// TestReflector_Newest_ListSettlesTheDoubt checks that what a watch had to explain is no matter
+// any more after a list.
+func TestReflector_Newest_ListSettlesTheDoubt(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fake) {
+		f.options.Origin.Newest = reflector.ObjectRef{Key: "n", UID: "u", RV: "4"}
+		f.streams = []stream{events(failure(expired())), events(bookmark("11"))}
+		f.run(2 * time.Second)
+		f.want("probe", "watch 5", "list", "commit 10 []", "caught up", "watch 10", "bookmark @11")
+	})
+}
+
+// TestReflector_Newest_RefusedOnce checks that a server that does not select by name is not
+// asked to again.
+func TestReflector_Newest_RefusedOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fake) {
+		f.options.Origin.Newest = reflector.ObjectRef{Key: "n", UID: "u", RV: "4"}
+		f.probeErrs = []error{apierrors.NewBadRequest("no such field")}
+		f.streams = []stream{closing(bookmark("10"))}
+		f.run(2 * pause)
+		f.want("probe", "probe", "watch 5", "bookmark @10", "caught up", "probe", "watch 10")
+		var selectors []string
+		for _, o := range f.asked {
+			if o.Limit == 1 {
+				selectors = append(selectors, o.FieldSelector)
+			}
+		}
+		if want := []string{"metadata.name=n", "", ""}; !slices.Equal(selectors, want) {
+			t.Errorf("the probes select %q, want %q", selectors, want)
+		}
+	})
+}
+
 // TestReflector_Newest_IsWhatWasSeen checks what the next start is told.
 func TestReflector_Newest_IsWhatWasSeen(t *testing.T) {
 	newest := func(t *testing.T, script func(f *fake)) (ref reflector.ObjectRef) {
@@ -310,6 +342,20 @@ func TestReflector_ClusterByKeys(t *testing.T) {
 				t.Error("the copy of another cluster was kept")
 			}
 		})
+	})
+}
+
+// TestReflector_Newest_IsNotLookedForInEtcd checks that a server without a watch cache of the
+// resource is not asked for one object, which would cost it as much as a list.
+func TestReflector_Newest_IsNotLookedForInEtcd(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fake) {
+		f.options.Origin.Newest = reflector.ObjectRef{Key: "n", UID: "u", RV: "4"}
+		f.options.Origin.NoBookmarks = true
+		f.run(pause / 10)
+		f.want("probe", "list", "commit 10 []", "caught up", "watch 10")
+		if f.asked[0] != (metav1.ListOptions{Limit: 1}) {
+			t.Errorf("asked for %+v", f.asked[0])
+		}
 	})
 }
 

@@ -25,7 +25,8 @@ var Resumed = StartPolicy{resumed: true}
 
 // Stale is Confirmed as long as the server can be reached. When it cannot be for
 // the given time, which must be positive, the stored objects are shown as they
-// are. A server that answers with 401, 403 or 404 counts as reached.
+// are. If there are none, it waits as Confirmed does. A server that answers with 401, 403
+// or 404 counts as reached.
 func Stale(after time.Duration) StartPolicy {
 	return StartPolicy{stale: max(after, 1), invalid: after <= 0}
 }

@@ -47,7 +47,8 @@ const (
 // errNotSparse says that everything has to be listed.
 var errNotSparse = errors.New("a list of metadata is not worthwhile")
 
-// mayBeSparse reports whether it is worth a try to list metadata.
+// mayBeSparse reports whether it is worth a try to list metadata. If the newest object has
+// gone, it may be in another history, in which equal versions are not equal objects.
 func (r *Reflector) mayBeSparse() bool {
 	if r.sparse == nil || !r.run.forgotten || r.run.notSparse {
 		return false
@@ -142,7 +143,8 @@ func (l *sparseList) add(ctx context.Context, items []metav1.PartialObjectMetada
 		}
 		if string(items[i].UID) == stored[i].UID && precedes(items[i].ResourceVersion, stored[i].RV) {
 			// Then equal versions may be of other objects, too.
-			return fmt.Errorf("%w: %s is at resourceVersion %s, was at %s", errOtherHistory, keys[i], items[i].ResourceVersion, stored[i].RV)
+			return fmt.Errorf("%w: %s%s is at resourceVersion %s, was at %s",
+				errNotSparse, otherHistory, keys[i], items[i].ResourceVersion, stored[i].RV)
 		}
 	}
 	l.listed += int64(len(items))

@@ -132,6 +132,39 @@ func TestReflector_Sparse(t *testing.T) {
 		},
 		want: []string{"metadata", "metadata1", "commit 10 [=a@1 =b@2]"},
 	}, {
+		name: "another object of the same version",
+		script: func(s *sparse) {
+			s.metadata, s.current["a"] = [][]runtime.Object{{of("v", "a", "1")}}, of("v", "a", "1")
+		},
+		want:  []string{"metadata", "commit 10 [a]"},
+		reads: []string{"a"},
+	}, {
+		name:   "objects without a version",
+		listed: []string{"a@"},
+		script: func(s *sparse) { s.stored, s.current["a"] = []string{"a@"}, object("a", "") },
+		want:   []string{"metadata", "commit 10 [a]"},
+		reads:  []string{"a"},
+	}, {
+		name:   "little of much has changed",
+		listed: append([]string{"a@1"}, many...),
+		script: func(s *sparse) {
+			s.objects, s.bytes = 10_000, 10_000*100_000
+			for _, obj := range objects(many...) {
+				s.current[obj.(metav1.Object).GetName()] = obj
+			}
+		},
+		want:  []string{"metadata", "commit 10 [=a@1 " + strings.ReplaceAll(strings.Join(many, " "), "@7", "") + "]"},
+		reads: slices.Sorted(slices.Values(strings.Split(strings.ReplaceAll(strings.Join(many, " "), "@7", ""), " "))),
+	}, {
+		name: "metadata takes so much that few bytes are saved",
+		script: func(s *sparse) {
+			s.objects, s.bytes = 12, 12*100_000
+			obj := object("a", "1")
+			obj.Annotations = map[string]string{"large": strings.Repeat("x", 22_000)}
+			s.metadata = [][]runtime.Object{{obj}}
+		},
+		want: []string{"metadata", "list", full},
+	}, {
 		name: "pages of different versions",
 		script: func(s *sparse) {
 			s.metadata, s.pageRV = [][]runtime.Object{objects("a@1"), objects("b@2")}, "11"
@@ -237,6 +270,20 @@ func TestReflector_Sparse_OnlyForWhatIsForgotten(t *testing.T) {
 	}
 }
 
+// TestReflector_Sparse_NewestHasChanged checks that it is no obstacle if the object that was
+// changed last is also the one that was changed meanwhile.
+func TestReflector_Sparse_NewestHasChanged(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fake) {
+		s := newSparse(f)
+		f.options.Origin.Newest = reflector.ObjectRef{Key: "b", UID: "u", RV: "2"}
+		f.has["b"] = of("u", "b", "8")
+		s.metadata = [][]runtime.Object{{object("a", "1"), of("u", "b", "8")}}
+		s.current["b"] = of("u", "b", "8")
+		f.run(pause / 10)
+		f.want("probe", "watch 5", "metadata", "commit 10 [=a@1 b]", "caught up", "watch 10")
+	})
+}
+
 // TestReflector_Sparse_NeverGoesBack checks that the watch, which goes on from the version of
 // the list, does not bring back what an object was before it was read, until it says that
 // the object has left what is selected.
@@ -257,6 +304,60 @@ func TestReflector_Sparse_NeverGoesBack(t *testing.T) {
 	})
 }
 
+// TestReflector_Sparse_NotIfTheConsumerHasFailed has a consumer that wants a list, because
+// what it has may not be what its versions say, when the version is forgotten, too.
+func TestReflector_Sparse_NotIfTheConsumerHasFailed(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fake) {
+		s := newSparse(f)
+		s.metadata = [][]runtime.Object{objects("a@1")}
+		f.rv = "5" // as stored: the watch that ends is that of a reflector that has caught up
+		stop := f.start()
+		defer stop()
+		time.Sleep(pause / 2)
+		f.failures <- errors.New("what is stored differs from the server")
+		time.Sleep(2 * pause)
+		if n := f.count("metadata"); n != 0 || f.r.Status().Lists != 1 {
+			t.Errorf("metadata was listed %d times, and there were %d lists", n, f.r.Status().Lists)
+		}
+	})
+}
+
+// TestReflector_Sparse_GoesBackWithTheServer checks that what was read past the version of
+// one list is forgotten with the next: the server may have been restored to before that.
+func TestReflector_Sparse_GoesBackWithTheServer(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fake) {
+		s := newSparse(f)
+		s.metadata = [][]runtime.Object{objects("a@1", "b@8")}
+		s.current["b"] = object("b", "13")
+		f.streams = append(f.streams, closing(modified("a", "11")), events(modified("b", "12")))
+		f.onCaughtUp = func() { f.set(func() { f.rv, f.items = "9", objects("b@8") }) }
+		f.run(2 * pause)
+		f.want("probe", "watch 5", "metadata", "commit 10 [=a@1 b]", "caught up", "watch 10", "update a@11",
+			"probe", "list", "commit 9 [b]", "caught up", "watch 9", "update b@12")
+	})
+}
+
+// TestReflector_Sparse_Newest checks that the newest object is known after such a list, be
+// it one that was kept or one that was read.
+func TestReflector_Sparse_Newest(t *testing.T) {
+	for name, test := range map[string]struct{ listed, newest string }{
+		"kept": {"b@2", "2"},
+		"read": {"b@8", "8"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, f *fake) {
+				s := newSparse(f)
+				s.metadata = [][]runtime.Object{objects("a@1", test.listed)}
+				s.current["b"] = object("b", "8")
+				f.run(time.Second)
+				if got, want := f.r.Status().Newest, (reflector.ObjectRef{Key: "b", RV: test.newest}); got != want {
+					t.Errorf("newest is %+v, want %+v", got, want)
+				}
+			})
+		})
+	}
+}
+
 // TestReflector_Sparse_LeavesSelection checks that an object is not kept which has left what
 // is selected between the list and the moment when it was read, by its name alone.
 func TestReflector_Sparse_LeavesSelection(t *testing.T) {
@@ -274,6 +375,22 @@ func TestReflector_Sparse_LeavesSelection(t *testing.T) {
 			f.want(want...)
 		})
 	}
+}
+
+// TestReflector_Sparse_ConsumerFailsMeanwhile checks that a consumer that fails within such a
+// list gets everything.
+func TestReflector_Sparse_ConsumerFailsMeanwhile(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fake) {
+		s := newSparse(f)
+		s.metadata, f.items = [][]runtime.Object{objects("a@1")}, objects("x@3")
+		f.added = func() error {
+			f.added = nil
+			f.failures <- errors.New("broken")
+			return errors.New("not wanted")
+		}
+		f.run(2 * pause)
+		f.want("probe", "watch 5", "metadata", "list", "commit 10 [x]", "caught up", "watch 10")
+	})
 }
 
 // TestReflector_Sparse_Disagrees checks that everything is listed if objects are not what the

@@ -96,7 +96,7 @@ func (r *Reflector) askAgain(ctx context.Context) error {
 	case isPassing(err):
 		return unreported{err}
 	case err == nil && r.run.listReason != "":
-		return unreported{errOtherHistory}
+		return unreported{historyError{r.run.listReason}}
 	}
 	return err
 }
@@ -181,12 +181,12 @@ func (r *Reflector) open(ctx context.Context, options metav1.ListOptions) (w wat
 func (r *Reflector) watchEnded(err error) error {
 	var failed queueError
 	switch {
-	case errors.Is(err, errOtherHistory):
+	case errors.As(err, new(historyError)):
 		return nil
 	case isExpired(err):
-		doubted, first := r.run.newest.doubt != (doubt{}), r.run.listReason == ""
+		first := r.run.listReason == ""
 		r.listNext("the server has forgotten the changes since " + r.run.rv)
-		r.run.forgotten = first && !doubted
+		r.run.forgotten = first && !r.run.newest.isGone()
 		if !r.Status().CaughtUp {
 			return nil
 		}
