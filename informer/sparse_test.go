@@ -2,8 +2,10 @@ package informer_test
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -118,12 +120,20 @@ func TestInformer_SparseList_LostMeanwhile(t *testing.T) {
 		w.start(w.sparsely).synced().kill()
 		w.whileDown(func() { w.update("o1", "new") })
 		var p *process
+		lose := sync.OnceFunc(func() {
+			objects := p.informer.GetIndexer()
+			for {
+				if lost, exists, err := objects.GetByKey("default/o5"); err != nil || exists {
+					check(t, errors.Join(err, objects.Delete(lost)))
+					return
+				}
+				time.Sleep(10 * time.Millisecond) // it is being loaded
+			}
+		})
 		p = w.prepare(w.sparsely, func(o *informer.Options) {
 			get := o.Get
 			o.Get = func(ctx context.Context, namespace, name string) (runtime.Object, error) {
-				if lost, exists, err := p.informer.GetIndexer().GetByKey("default/o5"); exists && err == nil {
-					check(t, p.informer.GetIndexer().Delete(lost))
-				}
+				lose()
 				return get(ctx, namespace, name)
 			}
 		})
