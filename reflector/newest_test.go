@@ -471,6 +471,7 @@ func TestReflector_Newest_OfAnotherAttempt(t *testing.T) {
 		f.options.Origin, f.streaming = reflector.Origin{}, true
 		f.items, f.has["a"] = []runtime.Object{object("a", "8")}, object("a", "8")
 		f.streams = []stream{closing(added("a", "8"), added("n", "9")), closing(bookmark("10"))}
+		f.onCaughtUp = func() { f.set(func() { delete(f.has, "n") }) }
 		f.run(4 * pause)
 		f.want("stream", "abort [a n]", "list", "commit 10 [a]", "caught up", "watch 10", "bookmark @10", "probe", "watch 10")
 	})
