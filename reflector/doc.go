@@ -48,8 +48,9 @@
 //     version: client-go decodes JSON of something else, as proxies send it, to
 //     that.
 //   - A server that has gone back in time is followed there, also while it is
-//     watched, unless it has passed the version that was read by the time it can be
-//     reached again.
+//     watched. If it has passed the version that was read by the time it can be
+//     reached again, the newest object that it has shown tells, unless that was there
+//     in the same version, too.
 //   - Watch error handlers are told what client-go tells them: lists that failed,
 //     and watches that could not be opened, unless the server is busy or refuses
 //     the connection. Status tells the rest.

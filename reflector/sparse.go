@@ -14,6 +14,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/pager"
 	"k8s.io/klog/v2"
+
+	"github.com/warmcache/warmcache/internal/isnil"
 )
 
 // Sparse lets a list read metadata only, and of the objects only those that differ from
@@ -90,6 +92,9 @@ func (l *sparseList) read(ctx context.Context) (rv string, err error) {
 		page, err := interruptible(ctx, func() (*metav1.PartialObjectMetadataList, error) { return l.sparse.Metadata.List(ctx, options) }, nil)
 		if err != nil {
 			return "", fmt.Errorf("listing the metadata of %s: %w", l.description, err)
+		}
+		if page == nil {
+			return "", fmt.Errorf("%w: %w", errNotSparse, errBlank)
 		}
 		if options.Continue == "" {
 			l.rv = page.ResourceVersion
@@ -193,7 +198,9 @@ func (l *sparseList) get(ctx context.Context, items []metav1.PartialObjectMetada
 				cancel(fmt.Errorf("reading %s: %w", cache.MetaObjectToName(&items[i]), err))
 				return
 			}
-			objs[i] = obj
+			if !isnil.Value(obj) {
+				objs[i] = obj
+			}
 		})
 	}
 	reads.Wait()

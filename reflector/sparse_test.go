@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -173,6 +174,12 @@ func TestReflector_Sparse(t *testing.T) {
 	}, {
 		name:   "an object that is deleted meanwhile",
 		listed: []string{"a@1", "b@8"},
+		want:   []string{"metadata", "list", full},
+		reads:  []string{"b"},
+	}, {
+		name:   "a client that returns nothing",
+		listed: []string{"a@1", "b@8"},
+		script: func(s *sparse) { s.current["b"] = (*corev1.ConfigMap)(nil) },
 		want:   []string{"metadata", "list", full},
 		reads:  []string{"b"},
 	}, {
