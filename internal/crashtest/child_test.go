@@ -294,7 +294,10 @@ func (p *program) follow(ctx context.Context, s spec) {
 	registration := p.registrations[s.name]
 	if p.Late {
 		var err error
-		if registration, err = p.handle(s); err != nil {
+		switch registration, err = p.handle(s); {
+		case err != nil && ctx.Err() != nil: // the stop was faster
+			return
+		case err != nil:
 			p.out.line(wordFailed, fmt.Sprintf("%q", err))
 			return
 		}
