@@ -55,7 +55,7 @@ func (r *Reflector) forgets(ctx context.Context) bool {
 	if err != nil {
 		return isExpired(err)
 	}
-	defer stopWatch(w)
+	defer stopWatch(request{w, cancel}) // which ends the request first
 	select {
 	case event, ok := <-w.ResultChan():
 		return ok && event.Type == watch.Error && isExpired(apierrors.FromObject(event.Object))
